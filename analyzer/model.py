@@ -1,0 +1,317 @@
+"""The result document (`schema_version` 1): what every reporter formats and every other program reads.
+
+Times are microseconds, bytes integers, bandwidths decimal GB/s. "per step" is the mean over complete steps, "per rank"
+the mean over the ranks read, unless the name says otherwise. ``None`` means not determined from this input.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+SCHEMA_VERSION = 1
+
+
+class _Doc(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of the document's parts: immutable, every key always written."""
+
+
+class Tool(_Doc):
+    """Who wrote the document."""
+
+    name: str
+    version: str
+
+
+class Input(_Doc):
+    """One file that was read."""
+
+    path: str
+    format: str
+    rank: int | None
+    host: str | None
+    bytes: int
+    events: int
+    complete: bool
+
+
+class StepTrust(_Doc):
+    """Where steps came from and which of them are whole."""
+
+    source: str  # profiler_step | inferred | none
+    complete: list[int]
+    incomplete: list[int]
+
+
+class Clock(_Doc):
+    """Whether the ranks' clocks could be put on one axis."""
+
+    aligned: bool
+    residual_us: float | None
+    offset_us: dict[str, float]
+
+
+class Trust(_Doc):
+    """What must be known before any number is believed."""
+
+    ranks_present: list[int]
+    ranks_missing: list[int]
+    ranks_duplicated: list[int]
+    events_repaired: int
+    events_quarantined: int
+    events_clipped: int
+    steps: StepTrust
+    comm_time_classified: float | None  # 0..1
+    comm_time_with_group: float | None
+    comm_calls_with_bytes: float | None
+    clock: Clock
+    warnings: list[str]
+
+
+class Dimension(_Doc):
+    """One dimension of the layout with its evidence."""
+
+    degree: int | None
+    confidence: float
+    groups: list[list[int]]
+    evidence: list[str]
+    against: list[str]
+
+
+class Alternative(_Doc):
+    """A layout that came out behind."""
+
+    tp: int | None
+    cp: int | None
+    pp: int | None
+    dp: int | None
+    ep: int | None
+    zero_stage: int | None
+    confidence: float
+    why_less: str
+
+
+class LayoutDoc(_Doc):
+    """The inferred parallel layout."""
+
+    tp: int | None
+    cp: int | None
+    pp: int | None
+    dp: int | None
+    ep: int | None
+    sequence_parallel: bool | None
+    data_parallel: str | None
+    zero_stage: int | None
+    dp_shard: int | None
+    dp_replicate: int | None
+    cp_kind: str | None
+    pp_schedule: str | None
+    virtual_stages: int | None
+    microbatches: int | None
+    rank_order: str | None
+    recompute: str | None
+    grad_reduce_dtype: str | None
+    confidence: float
+    source: str
+    dimensions: dict[str, Dimension]
+    alternatives: list[Alternative]
+
+
+class Sizes(_Doc):
+    """Spread of the total-array bytes of a row's calls."""
+
+    min: int
+    p50: int
+    max: int
+
+
+class CollectiveRow(_Doc):
+    """One row per (dim, primitive, group size, link, dtype, op)."""
+
+    dim: str
+    primitive: str
+    op: str | None
+    group_size: int | None
+    link: str | None  # intra_node | inter_node | mixed
+    link_type: str | None
+    dtype: str | None
+    phase: str
+    calls_per_step: float
+    size_bytes: Sizes | None
+    sent_bytes_per_step: int | None
+    time_us_per_step: float
+    wait_us_per_step: float | None
+    transfer_us_per_step: float | None
+    exposed_us_per_step: float
+    overlapped_us_per_step: float
+    algbw_gbps: float | None
+    busbw_gbps: float | None
+    classified_by: dict[str, int]
+
+
+class DimensionTime(_Doc):
+    """How long one dimension communicated, and how much of it nothing hid."""
+
+    busy_us: float
+    exposed_us: float
+    overlapped_us: float
+    wait_us: float | None
+    transfer_us: float | None
+
+
+class RankExposure(_Doc):
+    """The step of one rank, divided up."""
+
+    rank: int | None
+    step_us: float
+    compute_us: float
+    exposed_us: float
+    overlapped_us: float
+    memcpy_us: float
+    idle_us: float
+    by_dimension: dict[str, DimensionTime]
+
+
+class Exposure(_Doc):
+    """The mean step divided up; the exposed parts of the dimensions sum to ``exposed_us``."""
+
+    step_us: float
+    compute_us: float
+    exposed_us: float
+    overlapped_us: float
+    memcpy_us: float
+    idle_us: float
+    by_dimension: dict[str, DimensionTime]
+    by_rank: list[RankExposure]
+
+
+class Bubble(_Doc):
+    """Pipeline bubble as a share of the step: measured, and (p-1)/(v·m+p-1)."""
+
+    observed: float | None
+    predicted: float | None
+
+
+class Pipeline(_Doc):
+    """What only pipelines have."""
+
+    bubble_fraction: Bubble
+    stage_of_rank: dict[str, int]
+
+
+class Imbalance(_Doc):
+    """Largest expert load over the mean, over calls."""
+
+    mean: float
+    max: float
+
+
+class ExpertLayer(_Doc):
+    """Imbalance of one mixture-of-experts layer, by its order in the step."""
+
+    layer: int
+    imbalance: float
+
+
+class Experts(_Doc):
+    """What only mixtures of experts have."""
+
+    imbalance: Imbalance
+    by_layer: list[ExpertLayer]
+
+
+class ModelDoc(_Doc):
+    """The model behind the ledger: given, or read back from payloads."""
+
+    name: str | None
+    layers: int | None
+    hidden: int | None
+    tokens_per_microbatch: int | None
+    parameters_per_rank: int | None
+    source: str  # given | inferred | none
+    notes: list[str]
+
+
+class LedgerRow(_Doc):
+    """Predicted against observed bytes that one rank sends per step."""
+
+    dim: str
+    primitive: str
+    link: str | None
+    predicted_bytes: int | None
+    observed_bytes: int
+    ratio: float | None
+    verdict: str  # match | explained | missing | extra | differs
+    explanation: str
+
+
+class LedgerExposure(_Doc):
+    """What the ledger says of overlap, against what was seen."""
+
+    dim: str
+    predicted: str  # yes | partial | no
+    observed_exposed_fraction: float | None
+    verdict: str
+
+
+class LedgerDoc(_Doc):
+    """Observed against predicted."""
+
+    profile: str
+    model: ModelDoc
+    rows: list[LedgerRow]
+    residual_bytes: int
+    exposure: list[LedgerExposure]
+
+
+class Straggler(_Doc):
+    """A rank that the others wait for."""
+
+    rank: int
+    late_us_per_step: float
+    share_of_waits: float
+    cause: str | None
+
+
+class Finding(_Doc):
+    """Something worth a person's attention."""
+
+    id: str
+    severity: str  # info | warning | error
+    title: str
+    detail: str
+    dim: str | None
+    ranks: list[int]
+    cost_us: float | None
+
+
+class Analysis(_Doc):
+    """The whole result."""
+
+    schema_version: int
+    tool: Tool
+    inputs: list[Input]
+    trust: Trust
+    world_size: int | None
+    gpus_per_node: int | None
+    layout: LayoutDoc
+    collectives: list[CollectiveRow]
+    exposure: Exposure | None
+    pipeline: Pipeline | None
+    experts: Experts | None
+    ledger: LedgerDoc | None
+    stragglers: list[Straggler]
+    findings: list[Finding]
+
+
+def to_json(analysis: Analysis) -> bytes:
+    """The document as UTF-8 JSON, indented, with a final newline."""
+    return msgspec.json.format(msgspec.json.encode(analysis), indent=1) + b"\n"
+
+
+def from_json(data: bytes) -> Analysis:
+    """Read a document back.
+
+    Raises:
+        msgspec.ValidationError: the data is not a document of this schema.
+    """
+    return msgspec.json.decode(data, type=Analysis)

@@ -1,0 +1,1 @@
+"""Heuristics: tables to meaning. Pure functions over tables; one file per question, one file per dimension."""

@@ -1,0 +1,53 @@
+"""A rank's trace with meaning attached: what the rest of the product works on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from parsers.tables import RankTrace
+
+
+class GpuRole(IntEnum):
+    """What a GPU event counts as when time is divided up."""
+
+    COMPUTE = 0
+    COMM = 1  # moves payload between ranks
+    COMM_SYNC = 2  # signal, barrier or count-exchange kernels of a communication library
+    MEMCPY = 3  # copies and fills that stay on this GPU or go to the host
+    IGNORE = 4  # annotations, waits, markers: not work
+
+
+@dataclass(frozen=True)
+class LabelStats:
+    """How the communication of one rank was recognised."""
+
+    comm_ns_by_source: dict[str, int] = field(default_factory=dict)  # metadata, operator, ... -> busy ns
+    unclassified_ns: int = 0  # communication whose primitive is not known
+    unclassified_names: tuple[tuple[str, int], ...] = ()  # (kernel name, ns), largest first
+    conflicts: tuple[tuple[str, int], ...] = ()  # ("kernel says send_recv, operator says all_gather", count)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LabelledRank:
+    """One rank, labelled.
+
+    Attributes:
+        trace: the facts.
+        collectives: `parsers.tables.COLLECTIVES`.
+        groups: `parsers.tables.GROUPS`, declared groups first, then those only seen in calls.
+        gpu_role: int8, one `GpuRole` per row of ``trace.gpu_events``.
+        gpu_call: int32, row of ``collectives`` per row of ``trace.gpu_events``, -1 for none.
+    """
+
+    trace: RankTrace
+    collectives: pa.Table
+    groups: pa.Table
+    gpu_role: npt.NDArray[np.int8]
+    gpu_call: npt.NDArray[np.int32]
+    stats: LabelStats
