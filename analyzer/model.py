@@ -15,14 +15,14 @@ class _Doc(msgspec.Struct, frozen=True, kw_only=True):
     """Base of the document's parts: immutable, every key always written."""
 
 
-class Tool(_Doc):
+class Tool(_Doc, frozen=True, kw_only=True):
     """Who wrote the document."""
 
     name: str
     version: str
 
 
-class Input(_Doc):
+class Input(_Doc, frozen=True, kw_only=True):
     """One file that was read."""
 
     path: str
@@ -34,7 +34,7 @@ class Input(_Doc):
     complete: bool
 
 
-class StepTrust(_Doc):
+class StepTrust(_Doc, frozen=True, kw_only=True):
     """Where steps came from and which of them are whole."""
 
     source: str  # profiler_step | inferred | none
@@ -42,7 +42,7 @@ class StepTrust(_Doc):
     incomplete: list[int]
 
 
-class Clock(_Doc):
+class Clock(_Doc, frozen=True, kw_only=True):
     """Whether the ranks' clocks could be put on one axis."""
 
     aligned: bool
@@ -50,7 +50,7 @@ class Clock(_Doc):
     offset_us: dict[str, float]
 
 
-class Trust(_Doc):
+class Trust(_Doc, frozen=True, kw_only=True):
     """What must be known before any number is believed."""
 
     ranks_present: list[int]
@@ -67,7 +67,7 @@ class Trust(_Doc):
     warnings: list[str]
 
 
-class Dimension(_Doc):
+class Dimension(_Doc, frozen=True, kw_only=True):
     """One dimension of the layout with its evidence."""
 
     degree: int | None
@@ -77,7 +77,7 @@ class Dimension(_Doc):
     against: list[str]
 
 
-class Alternative(_Doc):
+class Alternative(_Doc, frozen=True, kw_only=True):
     """A layout that came out behind."""
 
     tp: int | None
@@ -90,7 +90,7 @@ class Alternative(_Doc):
     why_less: str
 
 
-class LayoutDoc(_Doc):
+class LayoutDoc(_Doc, frozen=True, kw_only=True):
     """The inferred parallel layout."""
 
     tp: int | None
@@ -116,7 +116,7 @@ class LayoutDoc(_Doc):
     alternatives: list[Alternative]
 
 
-class Sizes(_Doc):
+class Sizes(_Doc, frozen=True, kw_only=True):
     """Spread of the total-array bytes of a row's calls."""
 
     min: int
@@ -124,7 +124,7 @@ class Sizes(_Doc):
     max: int
 
 
-class CollectiveRow(_Doc):
+class CollectiveRow(_Doc, frozen=True, kw_only=True):
     """One row per (dim, primitive, group size, link, dtype, op)."""
 
     dim: str
@@ -148,7 +148,7 @@ class CollectiveRow(_Doc):
     classified_by: dict[str, int]
 
 
-class DimensionTime(_Doc):
+class DimensionTime(_Doc, frozen=True, kw_only=True):
     """How long one dimension communicated, and how much of it nothing hid."""
 
     busy_us: float
@@ -158,7 +158,7 @@ class DimensionTime(_Doc):
     transfer_us: float | None
 
 
-class RankExposure(_Doc):
+class RankExposure(_Doc, frozen=True, kw_only=True):
     """The step of one rank, divided up."""
 
     rank: int | None
@@ -171,7 +171,7 @@ class RankExposure(_Doc):
     by_dimension: dict[str, DimensionTime]
 
 
-class Exposure(_Doc):
+class Exposure(_Doc, frozen=True, kw_only=True):
     """The mean step divided up; the exposed parts of the dimensions sum to ``exposed_us``."""
 
     step_us: float
@@ -184,42 +184,42 @@ class Exposure(_Doc):
     by_rank: list[RankExposure]
 
 
-class Bubble(_Doc):
+class Bubble(_Doc, frozen=True, kw_only=True):
     """Pipeline bubble as a share of the step: measured, and (p-1)/(v·m+p-1)."""
 
     observed: float | None
     predicted: float | None
 
 
-class Pipeline(_Doc):
+class Pipeline(_Doc, frozen=True, kw_only=True):
     """What only pipelines have."""
 
     bubble_fraction: Bubble
     stage_of_rank: dict[str, int]
 
 
-class Imbalance(_Doc):
+class Imbalance(_Doc, frozen=True, kw_only=True):
     """Largest expert load over the mean, over calls."""
 
     mean: float
     max: float
 
 
-class ExpertLayer(_Doc):
+class ExpertLayer(_Doc, frozen=True, kw_only=True):
     """Imbalance of one mixture-of-experts layer, by its order in the step."""
 
     layer: int
     imbalance: float
 
 
-class Experts(_Doc):
+class Experts(_Doc, frozen=True, kw_only=True):
     """What only mixtures of experts have."""
 
     imbalance: Imbalance
     by_layer: list[ExpertLayer]
 
 
-class ModelDoc(_Doc):
+class ModelDoc(_Doc, frozen=True, kw_only=True):
     """The model behind the ledger: given, or read back from payloads."""
 
     name: str | None
@@ -231,7 +231,7 @@ class ModelDoc(_Doc):
     notes: list[str]
 
 
-class LedgerRow(_Doc):
+class LedgerRow(_Doc, frozen=True, kw_only=True):
     """Predicted against observed bytes that one rank sends per step."""
 
     dim: str
@@ -244,7 +244,7 @@ class LedgerRow(_Doc):
     explanation: str
 
 
-class LedgerExposure(_Doc):
+class LedgerExposure(_Doc, frozen=True, kw_only=True):
     """What the ledger says of overlap, against what was seen."""
 
     dim: str
@@ -253,7 +253,7 @@ class LedgerExposure(_Doc):
     verdict: str
 
 
-class LedgerDoc(_Doc):
+class LedgerDoc(_Doc, frozen=True, kw_only=True):
     """Observed against predicted."""
 
     profile: str
@@ -263,7 +263,7 @@ class LedgerDoc(_Doc):
     exposure: list[LedgerExposure]
 
 
-class Straggler(_Doc):
+class Straggler(_Doc, frozen=True, kw_only=True):
     """A rank that the others wait for."""
 
     rank: int
@@ -272,7 +272,7 @@ class Straggler(_Doc):
     cause: str | None
 
 
-class Finding(_Doc):
+class Finding(_Doc, frozen=True, kw_only=True):
     """Something worth a person's attention."""
 
     id: str
@@ -284,7 +284,7 @@ class Finding(_Doc):
     cost_us: float | None
 
 
-class Analysis(_Doc):
+class Analysis(_Doc, frozen=True, kw_only=True):
     """The whole result."""
 
     schema_version: int

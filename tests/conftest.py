@@ -1,0 +1,25 @@
+"""What every test may ask for."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def sample_traces() -> Path:
+    """The bundled captures."""
+    return ROOT / "sample_traces"
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """Third-party and large captures beside the checkout; tests that need them skip where they are absent."""
+    path = Path(os.environ.get("COMMLENS_SHARED", ROOT.parent / "shared"))
+    if not (path / "data").is_dir():
+        pytest.skip("no shared data beside this checkout")
+    return path
