@@ -1,0 +1,270 @@
+"""How one rank spent its time: computing, communicating in the open, copying, or idle.
+
+Per window (a step, or the whole span):
+
+* compute: at least one compute kernel runs on this GPU;
+* overlapped: communication runs and compute runs too;
+* exposed: communication runs and no compute does;
+* memcpy: a local copy or fill runs, and neither of the two;
+* idle: none of them. ``compute + exposed + memcpy + idle`` is the window, to the nanosecond.
+
+A dimension is *busy* in the union of its communication. Where several dimensions are exposed at once the time is
+divided equally among them, so that the dimensions add up to the total; *overlapped* is what remains of busy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from analyzer import intervals
+from analyzer.columns import codes, ints, known
+from analyzer.intervals import NOTHING, Bools, Floats, Ints, Spans
+from analyzer.windows import Window
+from heuristics.labelled import GpuRole, LabelledRank
+
+RESOLUTION_NS = 1_000
+"""Traces written in whole microseconds cut off start and duration, so that ends are good to one microsecond."""
+
+COMM_NAMESPACES = ("c10d::", "c10d_functional::", "_c10d_functional::", "_c10d_functional_autograd::", "symm_mem::")
+"""CPU operators of these namespaces communicate (or wait for communication): they are not compute."""
+
+
+@dataclass(frozen=True, eq=False)
+class Activity:
+    """What ran when, on one rank.
+
+    Attributes:
+        on_gpu: whether this is the GPU's time; else that of the CPU threads.
+        compute: when compute ran.
+        memcpy: when local copies ran.
+        comm: per dimension, when it communicated.
+        call_start: int64 ns, one per row of the rank's ``COLLECTIVES``.
+        call_end: int64 ns; equal to the start where a call left nothing to measure.
+        clipped: GPU events that were cut because they ended after a later event of their own stream had.
+    """
+
+    on_gpu: bool
+    compute: Spans
+    memcpy: Spans
+    comm: Mapping[str, Spans]
+    call_start: Ints
+    call_end: Ints
+    clipped: int
+
+
+@dataclass(frozen=True, eq=False)
+class RankTime:
+    """The time of one rank, per window; every array is int64 ns with one entry (or row) a window.
+
+    Attributes:
+        window: length of each window.
+        dims: names of the columns of ``busy`` and ``exposed_of``.
+        busy: ``(windows, dims)``.
+        exposed_of: ``(windows, dims)``; a row sums to ``exposed``.
+    """
+
+    window: Ints
+    compute: Ints
+    exposed: Ints
+    overlapped: Ints
+    memcpy: Ints
+    idle: Ints
+    dims: tuple[str, ...]
+    busy: Ints
+    exposed_of: Ints
+
+
+def activity(rank: LabelledRank, dims: Sequence[str]) -> Activity:
+    """What ran when, with impossible durations cut.
+
+    Args:
+        rank: the rank.
+        dims: the dimension of each row of ``rank.collectives``.
+    """
+    return _gpu_activity(rank, dims) if rank.trace.on_gpu else _cpu_activity(rank, dims)
+
+
+def measure(act: Activity, window: Window) -> RankTime:
+    """Divide the windows of one rank up."""
+    edges = window.edges
+    dims = tuple(act.comm)
+    parts = [act.comm[d] for d in dims]
+    comm = intervals.union_of(parts)
+    either = intervals.union_of([act.compute, comm])
+    everything = intervals.union_of([either, act.memcpy])
+    length = edges[:, 1] - edges[:, 0]
+    inside = {
+        key: intervals.covered(spans, edges[:, 0], edges[:, 1])
+        for key, spans in (("compute", act.compute), ("comm", comm), ("either", either), ("all", everything))
+    }
+    exposed = inside["either"] - inside["compute"]
+    return RankTime(
+        window=length,
+        compute=inside["compute"],
+        exposed=exposed,
+        overlapped=inside["comm"] - exposed,
+        memcpy=inside["all"] - inside["either"],
+        idle=length - inside["all"],
+        dims=dims,
+        busy=np.stack([intervals.covered(p, edges[:, 0], edges[:, 1]) for p in parts], axis=1)
+        if parts
+        else np.zeros((len(edges), 0), dtype=np.int64),
+        exposed_of=intervals.share(parts, act.compute, edges),
+    )
+
+
+def measure_parts(
+    act: Activity, window: Window, part_of_call: Ints, dim_of_part: Sequence[int]
+) -> tuple[Floats, Floats]:
+    """Busy and exposed time of groups of calls, over all windows.
+
+    Args:
+        act: the rank.
+        window: where to measure.
+        part_of_call: which group each call belongs to, -1 for none.
+        dim_of_part: a number per group; time in the open is divided among dimensions first, then within each.
+
+    Returns:
+        Two ``(groups,)`` float64 arrays in ns: time in which a call of the group ran, and its exposed share.
+    """
+    parts = [
+        intervals.union(act.call_start[mine], act.call_end[mine])
+        for mine in (part_of_call == i for i in range(len(dim_of_part)))
+    ]
+    low, high = window.edges[:, 0], window.edges[:, 1]
+    busy = np.array([float(intervals.covered(p, low, high).sum()) for p in parts])
+    return busy, intervals.share_in_two(parts, dim_of_part, act.compute, window.edges)
+
+
+def clip_serial(start: Ints, end: Ints, lane: Ints, serial: Bools) -> tuple[Ints, int]:
+    """Cut events that end after a later event of their own lane has ended.
+
+    A stream runs its work in order: an event cannot outlast the next one. Events that merely run into the next one
+    are left alone, because programmatic dependent launch starts a kernel before its predecessor is done (CUDA C++
+    Programming Guide, "Programmatic Dependent Launch and Synchronization").
+
+    Args:
+        start: int64 ns.
+        end: int64 ns.
+        lane: the stream of each event.
+        serial: which events are work that their stream does in order; the others are left alone.
+
+    Returns:
+        The ends, impossible ones moved to the start of the next event of the lane, and how many were moved.
+    """
+    rows = np.flatnonzero(serial & (end > start))
+    order = rows[np.argsort(_small(lane[rows]), kind="stable")]
+    cuts = np.flatnonzero(np.diff(lane[order])) + 1
+    out, clipped = end.copy(), 0
+    for mine in np.split(order, cuts):
+        if np.any(start[mine][1:] < start[mine][:-1]):
+            mine = mine[np.argsort(start[mine], kind="stable")]
+        earliest_later = np.minimum.accumulate(end[mine][::-1])[::-1][1:]
+        wrong = np.flatnonzero(end[mine][:-1] > earliest_later + RESOLUTION_NS)
+        out[mine[wrong]] = np.maximum(start[mine[wrong + 1]], start[mine[wrong]])
+        clipped += len(wrong)
+    return out, clipped
+
+
+def _small(lane: Ints) -> np.ndarray:
+    """Lanes as 16-bit numbers where they fit, which NumPy sorts in linear time."""
+    if len(lane) and int(lane.min()) >= 0 and int(lane.max()) < 1 << 16:
+        return lane.astype(np.uint16)
+    return lane
+
+
+def _gpu_activity(rank: LabelledRank, dims: Sequence[str]) -> Activity:
+    events = rank.trace.gpu_events
+    start = ints(events, "ts_ns", 0)
+    end = start + np.maximum(ints(events, "dur_ns", 0), 0)
+    role = rank.gpu_role
+    # Branches of a CUDA graph are reported under the stream that launched the graph, side by side.
+    serial = (role != GpuRole.IGNORE) & ~known(events, "graph") & known(events, "stream")
+    end, clipped = clip_serial(start, end, _lanes(events), serial)
+    names = sorted(set(dims))
+    place = {name: i for i, name in enumerate(names)}
+    dim_of_call = np.array([place[d] for d in dims] + [len(names)], dtype=np.int64)
+    is_comm = (role == GpuRole.COMM) | (role == GpuRole.COMM_SYNC)
+    dim_of_event = np.where(is_comm, dim_of_call[rank.gpu_call], -1)
+    comm = {name: _of(start, end, dim_of_event == i) for i, name in enumerate(names)}
+    if np.any(dim_of_event == len(names)):
+        stray = _of(start, end, dim_of_event == len(names))
+        comm["unknown"] = intervals.union_of([comm.get("unknown", NOTHING), stray])
+    call_start, call_end = _call_times(rank, start, end)
+    return Activity(
+        on_gpu=True,
+        compute=_of(start, end, role == GpuRole.COMPUTE),
+        memcpy=_of(start, end, role == GpuRole.MEMCPY),
+        comm={name: spans for name, spans in comm.items() if len(spans.start)},
+        call_start=call_start,
+        call_end=call_end,
+        clipped=clipped,
+    )
+
+
+def _lanes(events: pa.Table) -> Ints:
+    """A number per stream of each device."""
+    device, stream = ints(events, "device", 0), ints(events, "stream", 0)
+    width = int(stream.max()) + 1 if len(stream) else 1
+    return device * width + stream
+
+
+def _of(start: Ints, end: Ints, mine: Bools) -> Spans:
+    return intervals.union(start[mine], end[mine])
+
+
+def _call_times(rank: LabelledRank, start: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """From the first to the last GPU event of each call; nothing where a call left none on the GPU."""
+    calls = rank.collectives.num_rows
+    first = np.full(calls, np.iinfo(np.int64).max)
+    last = np.full(calls, np.iinfo(np.int64).min)
+    mine = rank.gpu_call >= 0
+    np.minimum.at(first, rank.gpu_call[mine], start[mine])
+    np.maximum.at(last, rank.gpu_call[mine], end[mine])
+    none = last < first
+    at = ints(rank.collectives, "ts_ns", 0)
+    return np.where(none, at, first), np.where(none, at, last)
+
+
+def _cpu_activity(rank: LabelledRank, dims: Sequence[str]) -> Activity:
+    calls = rank.collectives
+    start = ints(calls, "ts_ns", 0)
+    end = start + np.maximum(ints(calls, "dur_ns", 0), 0)
+    dim = np.array(dims, dtype=object)
+    return Activity(
+        on_gpu=False,
+        compute=_cpu_compute(rank, start, end),
+        memcpy=NOTHING,
+        comm={name: spans for name in sorted(set(dims)) if len((spans := _of(start, end, dim == name)).start)},
+        call_start=start,
+        call_end=end,
+        clipped=0,
+    )
+
+
+def _cpu_compute(rank: LabelledRank, call_start: Ints, call_end: Ints) -> Spans:
+    """Time inside operators, thread by thread, less the time in which that thread sits in a communication call."""
+    marks = rank.trace.cpu_marks
+    start = ints(marks, "ts_ns", 0)
+    end = start + ints(marks, "dur_ns", 0)
+    thread = ints(marks, "tid")
+    kind, kinds = codes(marks, "kind")
+    name, names = codes(marks, "name")
+    talks = np.array([n.startswith(COMM_NAMESPACES) for n in names] + [False], dtype=np.bool_)[name]
+    is_op = kind == (kinds.index("op") if "op" in kinds else -2)
+    call_thread = ints(rank.collectives, "tid")
+    parts = []
+    for tid in np.unique(thread[is_op]):
+        mine = is_op & (thread == tid)
+        calls = call_thread == tid
+        busy = _of(start, end, mine & ~talks)
+        talking = intervals.union(
+            np.concatenate((start[mine & talks], call_start[calls])),
+            np.concatenate((end[mine & talks], call_end[calls])),
+        )
+        parts.append(intervals.without(busy, talking))
+    return intervals.union_of(parts)
