@@ -21,9 +21,9 @@ import numpy as np
 import pyarrow as pa
 
 from analyzer import intervals
-from analyzer.columns import codes, ints, known
 from analyzer.intervals import NOTHING, Bools, Floats, Ints, Spans
 from analyzer.windows import Window
+from heuristics.arrays import NULL, code_of, codes, ints
 from heuristics.labelled import GpuRole, LabelledRank
 
 RESOLUTION_NS = 1_000
@@ -183,7 +183,7 @@ def _gpu_activity(rank: LabelledRank, dims: Sequence[str]) -> Activity:
     end = start + np.maximum(ints(events, "dur_ns", 0), 0)
     role = rank.gpu_role
     # Branches of a CUDA graph are reported under the stream that launched the graph, side by side.
-    serial = (role != GpuRole.IGNORE) & ~known(events, "graph") & known(events, "stream")
+    serial = (role != GpuRole.IGNORE) & (ints(events, "graph") == NULL) & (ints(events, "stream") != NULL)
     end, clipped = clip_serial(start, end, _lanes(events), serial)
     names = sorted(set(dims))
     place = {name: i for i, name in enumerate(names)}
@@ -255,7 +255,7 @@ def _cpu_compute(rank: LabelledRank, call_start: Ints, call_end: Ints) -> Spans:
     kind, kinds = codes(marks, "kind")
     name, names = codes(marks, "name")
     talks = np.array([n.startswith(COMM_NAMESPACES) for n in names] + [False], dtype=np.bool_)[name]
-    is_op = kind == (kinds.index("op") if "op" in kinds else -2)
+    is_op = kind == code_of(kinds, "op")
     call_thread = ints(rank.collectives, "tid")
     parts = []
     for tid in np.unique(thread[is_op]):
