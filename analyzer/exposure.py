@@ -14,7 +14,7 @@ divided equally among them, so that the dimensions add up to the total; *overlap
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,26 +34,34 @@ COMM_NAMESPACES = ("c10d::", "c10d_functional::", "_c10d_functional::", "_c10d_f
 
 
 @dataclass(frozen=True, eq=False)
-class Activity:
+class Timeline:
     """What ran when, on one rank.
 
     Attributes:
         on_gpu: whether this is the GPU's time; else that of the CPU threads.
         compute: when compute ran.
         memcpy: when local copies ran.
-        comm: per dimension, when it communicated.
-        call_start: int64 ns, one per row of the rank's ``COLLECTIVES``.
+        comm_start: int64 ns, one per piece of communication: a kernel or copy on a GPU, a call on a CPU.
+        comm_end: int64 ns.
+        comm_call: int64, the row of the rank's ``COLLECTIVES`` it belongs to; -1 for none.
+        call_start: int64 ns, one per row of ``COLLECTIVES``.
         call_end: int64 ns; equal to the start where a call left nothing to measure.
         clipped: GPU events that were cut because they ended after a later event of their own stream had.
+        first: when the first work of any kind began, in ns.
+        last: when the last ended.
     """
 
     on_gpu: bool
     compute: Spans
     memcpy: Spans
-    comm: Mapping[str, Spans]
+    comm_start: Ints
+    comm_end: Ints
+    comm_call: Ints
     call_start: Ints
     call_end: Ints
     clipped: int
+    first: int
+    last: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,52 +86,49 @@ class RankTime:
     exposed_of: Ints
 
 
-def activity(rank: LabelledRank, dims: Sequence[str]) -> Activity:
-    """What ran when, with impossible durations cut.
+def timeline(rank: LabelledRank) -> Timeline:
+    """What ran when, with impossible durations cut."""
+    return _gpu_timeline(rank) if rank.trace.on_gpu else _cpu_timeline(rank)
+
+
+def measure(line: Timeline, dims: Sequence[str], window: Window) -> RankTime:
+    """Divide the windows of one rank up.
 
     Args:
-        rank: the rank.
-        dims: the dimension of each row of ``rank.collectives``.
+        line: the rank's timeline.
+        dims: the dimension of each row of the rank's ``COLLECTIVES``.
+        window: where to measure.
     """
-    return _gpu_activity(rank, dims) if rank.trace.on_gpu else _cpu_activity(rank, dims)
-
-
-def measure(act: Activity, window: Window) -> RankTime:
-    """Divide the windows of one rank up."""
-    edges = window.edges
-    dims = tuple(act.comm)
-    parts = [act.comm[d] for d in dims]
+    low, high = window.edges[:, 0], window.edges[:, 1]
+    by_dim = _by_dimension(line, dims)
+    parts = list(by_dim.values())
     comm = intervals.union_of(parts)
-    either = intervals.union_of([act.compute, comm])
-    everything = intervals.union_of([either, act.memcpy])
-    length = edges[:, 1] - edges[:, 0]
-    inside = {
-        key: intervals.covered(spans, edges[:, 0], edges[:, 1])
-        for key, spans in (("compute", act.compute), ("comm", comm), ("either", either), ("all", everything))
-    }
-    exposed = inside["either"] - inside["compute"]
+    either = intervals.union_of([line.compute, comm])
+    everything = intervals.union_of([either, line.memcpy])
+    compute, any_comm, work, busy = (
+        intervals.covered(spans, low, high) for spans in (line.compute, comm, either, everything)
+    )
+    each = [intervals.covered(p, low, high) for p in parts]
     return RankTime(
-        window=length,
-        compute=inside["compute"],
-        exposed=exposed,
-        overlapped=inside["comm"] - exposed,
-        memcpy=inside["all"] - inside["either"],
-        idle=length - inside["all"],
-        dims=dims,
-        busy=np.stack([intervals.covered(p, edges[:, 0], edges[:, 1]) for p in parts], axis=1)
-        if parts
-        else np.zeros((len(edges), 0), dtype=np.int64),
-        exposed_of=intervals.share(parts, act.compute, edges),
+        window=high - low,
+        compute=compute,
+        exposed=work - compute,
+        overlapped=any_comm - (work - compute),
+        memcpy=busy - work,
+        idle=high - low - busy,
+        dims=tuple(by_dim),
+        busy=np.stack(each, axis=1) if each else np.zeros((len(low), 0), dtype=np.int64),
+        exposed_of=intervals.share(parts, line.compute, window.edges),
     )
 
 
 def measure_parts(
-    act: Activity, window: Window, part_of_call: Ints, dim_of_part: Sequence[int]
+    line: Timeline, window: Window, part_of_call: Ints, dim_of_part: Sequence[int]
 ) -> tuple[Floats, Floats]:
     """Busy and exposed time of groups of calls, over all windows.
 
     Args:
-        act: the rank.
+        line: the rank's timeline.
         window: where to measure.
         part_of_call: which group each call belongs to, -1 for none.
         dim_of_part: a number per group; time in the open is divided among dimensions first, then within each.
@@ -131,13 +136,21 @@ def measure_parts(
     Returns:
         Two ``(groups,)`` float64 arrays in ns: time in which a call of the group ran, and its exposed share.
     """
-    parts = [
-        intervals.union(act.call_start[mine], act.call_end[mine])
-        for mine in (part_of_call == i for i in range(len(dim_of_part)))
-    ]
+    part = np.append(part_of_call, -1)[line.comm_call]
+    parts = [_of(line.comm_start, line.comm_end, part == i) for i in range(len(dim_of_part))]
     low, high = window.edges[:, 0], window.edges[:, 1]
     busy = np.array([float(intervals.covered(p, low, high).sum()) for p in parts])
-    return busy, intervals.share_in_two(parts, dim_of_part, act.compute, window.edges)
+    return busy, intervals.share_in_two(parts, dim_of_part, line.compute, window.edges)
+
+
+def _by_dimension(line: Timeline, dims: Sequence[str]) -> dict[str, Spans]:
+    """When each dimension communicated; what belongs to no call is ``unknown``."""
+    names = sorted({*dims, "unknown"})
+    place = {name: i for i, name in enumerate(names)}
+    of_call = np.array([place[d] for d in dims] + [place["unknown"]], dtype=np.int64)
+    of_piece = of_call[line.comm_call]
+    spans = {name: _of(line.comm_start, line.comm_end, of_piece == i) for name, i in place.items()}
+    return {name: s for name, s in spans.items() if len(s.start)}
 
 
 def clip_serial(start: Ints, end: Ints, lane: Ints, serial: Bools) -> tuple[Ints, int]:
@@ -177,32 +190,28 @@ def _small(lane: Ints) -> np.ndarray:
     return lane
 
 
-def _gpu_activity(rank: LabelledRank, dims: Sequence[str]) -> Activity:
-    events = rank.trace.gpu_events
+def _gpu_timeline(rank: LabelledRank) -> Timeline:
+    events, role = rank.trace.gpu_events, rank.gpu_role
     start = ints(events, "ts_ns", 0)
     end = start + np.maximum(ints(events, "dur_ns", 0), 0)
-    role = rank.gpu_role
     # Branches of a CUDA graph are reported under the stream that launched the graph, side by side.
     serial = (role != GpuRole.IGNORE) & (ints(events, "graph") == NULL) & (ints(events, "stream") != NULL)
     end, clipped = clip_serial(start, end, _lanes(events), serial)
-    names = sorted(set(dims))
-    place = {name: i for i, name in enumerate(names)}
-    dim_of_call = np.array([place[d] for d in dims] + [len(names)], dtype=np.int64)
-    is_comm = (role == GpuRole.COMM) | (role == GpuRole.COMM_SYNC)
-    dim_of_event = np.where(is_comm, dim_of_call[rank.gpu_call], -1)
-    comm = {name: _of(start, end, dim_of_event == i) for i, name in enumerate(names)}
-    if np.any(dim_of_event == len(names)):
-        stray = _of(start, end, dim_of_event == len(names))
-        comm["unknown"] = intervals.union_of([comm.get("unknown", NOTHING), stray])
+    comm = (role == GpuRole.COMM) | (role == GpuRole.COMM_SYNC)
+    work = role != GpuRole.IGNORE
     call_start, call_end = _call_times(rank, start, end)
-    return Activity(
+    return Timeline(
         on_gpu=True,
         compute=_of(start, end, role == GpuRole.COMPUTE),
         memcpy=_of(start, end, role == GpuRole.MEMCPY),
-        comm={name: spans for name, spans in comm.items() if len(spans.start)},
+        comm_start=start[comm],
+        comm_end=end[comm],
+        comm_call=rank.gpu_call[comm].astype(np.int64),
         call_start=call_start,
         call_end=call_end,
         clipped=clipped,
+        first=int(start[work].min()) if work.any() else 0,
+        last=int(end[work].max()) if work.any() else 0,
     )
 
 
@@ -230,19 +239,25 @@ def _call_times(rank: LabelledRank, start: Ints, end: Ints) -> tuple[Ints, Ints]
     return np.where(none, at, first), np.where(none, at, last)
 
 
-def _cpu_activity(rank: LabelledRank, dims: Sequence[str]) -> Activity:
-    calls = rank.collectives
-    start = ints(calls, "ts_ns", 0)
-    end = start + np.maximum(ints(calls, "dur_ns", 0), 0)
-    dim = np.array(dims, dtype=object)
-    return Activity(
+def _cpu_timeline(rank: LabelledRank) -> Timeline:
+    start = ints(rank.collectives, "ts_ns", 0)
+    end = start + np.maximum(ints(rank.collectives, "dur_ns", 0), 0)
+    marks = rank.trace.cpu_marks
+    mark_start = ints(marks, "ts_ns", 0)
+    begins = np.concatenate((start, mark_start))
+    ends = np.concatenate((end, mark_start + ints(marks, "dur_ns", 0)))
+    return Timeline(
         on_gpu=False,
         compute=_cpu_compute(rank, start, end),
         memcpy=NOTHING,
-        comm={name: spans for name in sorted(set(dims)) if len((spans := _of(start, end, dim == name)).start)},
+        comm_start=start,
+        comm_end=end,
+        comm_call=np.arange(len(start)),
         call_start=start,
         call_end=end,
         clipped=0,
+        first=int(begins.min()) if len(begins) else 0,
+        last=int(ends.max()) if len(ends) else 0,
     )
 
 

@@ -1,0 +1,35 @@
+"""What a user can ask of an analysis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to analyse.
+
+    Attributes:
+        model: a preset's name, a Hugging Face ``config.json`` or a YAML model file; None: read back from payloads.
+        layout: the layout the user believes in, such as ``tp8-pp16-dp128``; it is verified, never trusted.
+        gpus_per_node: GPUs of one host; None: from the traces.
+        steps: first and last step number to measure, inclusive; None: every complete step.
+        use_names: whether group names and descriptions may count as evidence.
+        ledger_profile: the framework whose traffic is predicted, or ``auto``.
+        kernel_table: a TOML file with further communication kernels.
+        workers: processes that read files.
+        strict: any repair, missing rank or incomplete file is an error.
+        progress: called with (files read, files in all, path) as files are read.
+    """
+
+    model: str | None = None
+    layout: str | None = None
+    gpus_per_node: int | None = None
+    steps: tuple[int, int] | None = None
+    use_names: bool = True
+    ledger_profile: str = "auto"
+    kernel_table: str | None = None
+    workers: int = 1
+    strict: bool = False
+    progress: Callable[[int, int, str], None] | None = None

@@ -1,0 +1,184 @@
+"""The table of collectives: calls that mean the same thing, folded into one row over steps and ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from analyzer.exposure import measure_parts
+from analyzer.intervals import Bools, Ints
+from analyzer.measured import Measured
+from analyzer.model import CollectiveRow, Sizes
+from heuristics.arrays import NULL, codes, ints
+
+DIM_ORDER = ("tp", "cp", "pp", "dp", "ep", "control", "unknown")
+"""How dimensions are ordered wherever they are listed."""
+
+_TEXTS = ("primitive", "dtype", "op", "phase")
+
+
+@dataclass(frozen=True)
+class Key:
+    """What calls of one row have in common."""
+
+    dim: str
+    primitive: str
+    group_size: int | None
+    link: str | None
+    dtype: str | None
+    op: str | None
+    phase: str
+
+
+@dataclass
+class _Tally:
+    """Sums over ranks of per-step means, while they are being made."""
+
+    calls: float = 0.0
+    sent: float = 0.0
+    time: float = 0.0
+    wait: float = 0.0
+    busy: float = 0.0
+    exposed: float = 0.0
+    moved_bytes: float = 0.0  # total-array bytes of all calls
+    bytes_known: bool = True
+    wait_known: bool = True
+    sizes: list[Ints] = field(default_factory=list)
+    classified: dict[str, int] = field(default_factory=dict)
+
+
+def collect(ranks: Sequence[Measured]) -> list[CollectiveRow]:
+    """Fold the calls of all ranks into rows, largest exposed time first within each dimension.
+
+    Counts, bytes and times are means per step of each rank, then means over all ranks given: a rank without such calls
+    counts as zero.
+    """
+    tallies: dict[Key, _Tally] = {}
+    for rank in ranks:
+        _add(rank, tallies)
+    rows = [_row(key, tally, len(ranks)) for key, tally in tallies.items()]
+    return sorted(
+        rows, key=lambda r: (DIM_ORDER.index(r.dim), -r.exposed_us_per_step, -r.time_us_per_step, r.primitive)
+    )
+
+
+def bus_factor(primitive: str, n: int | None) -> float | None:
+    """What turns algorithm bandwidth into bus bandwidth (nccl-tests, doc/PERFORMANCE.md); null when ``n`` is not known."""
+    if primitive in ("broadcast", "reduce", "send_recv"):
+        return 1.0
+    if not n:
+        return None
+    if primitive == "all_reduce":
+        return 2 * (n - 1) / n
+    if primitive in ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"):
+        return (n - 1) / n
+    return None
+
+
+def _add(rank: Measured, tallies: dict[Key, _Tally]) -> None:
+    table = rank.source.labelled.collectives
+    if not table.num_rows:
+        return
+    keys, of_call = _keys(rank)
+    of_call = np.where(rank.counted, of_call, NULL)
+    line = rank.source.line
+    dims = sorted({key.dim for key in keys})
+    busy, exposed = measure_parts(line, rank.window, of_call, [dims.index(key.dim) for key in keys])
+    length = line.call_end - line.call_start
+    sent, size = ints(table, "sent_bytes"), ints(table, "size_bytes")
+    source, sources = codes(table, "classified_by")
+    steps = rank.window.count or 1
+    for i, key in enumerate(keys):
+        mine = of_call == i
+        if not mine.any():
+            continue
+        tally = tallies.setdefault(key, _Tally())
+        tally.calls += int(mine.sum()) / steps
+        tally.bytes_known &= bool((sent[mine] != NULL).all() and (size[mine] != NULL).all())
+        tally.sent += float(sent[mine].sum()) / steps
+        tally.moved_bytes += float(size[mine].sum()) / steps
+        tally.time += float(length[mine].sum()) / steps
+        tally.wait_known &= bool((rank.wait_ns[mine] != NULL).all())
+        tally.wait += float(rank.wait_ns[mine].sum()) / steps
+        tally.busy += busy[i] / steps
+        tally.exposed += exposed[i] / steps
+        tally.sizes.append(size[mine & (size != NULL)])
+        for code, count in zip(*np.unique(source[mine], return_counts=True), strict=True):
+            name = sources[code] if code >= 0 else "unknown"
+            tally.classified[name] = tally.classified.get(name, 0) + int(count)
+
+
+def _keys(rank: Measured) -> tuple[list[Key], Ints]:
+    """The distinct keys of a rank's calls, and which of them each call has."""
+    table = rank.source.labelled.collectives
+    dims = sorted(set(rank.dims))
+    links = [None, *sorted({link for link in rank.links if link})]
+    of_group = np.array([links.index(link) for link in rank.links] + [0], dtype=np.int64)
+    texts = {name: codes(table, name) for name in _TEXTS}
+    columns = [
+        np.array([dims.index(d) for d in rank.dims], dtype=np.int64),
+        ints(table, "group_size"),
+        of_group[ints(table, "group")],
+        *(texts[name][0] for name in _TEXTS),
+    ]
+    unique, inverse = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+    keys = []
+    for dim, size, link, *of_text in unique.tolist():
+        said = {name: texts[name][1][code] if code >= 0 else None for name, code in zip(_TEXTS, of_text, strict=True)}
+        keys.append(
+            Key(
+                dim=dims[dim],
+                primitive=said["primitive"] or "unknown",
+                group_size=size if size > 0 else None,
+                link=links[link],
+                dtype=said["dtype"],
+                op=said["op"],
+                phase=said["phase"] or "unknown",
+            )
+        )
+    return keys, inverse.ravel().astype(np.int64)
+
+
+def _row(key: Key, tally: _Tally, ranks: int) -> CollectiveRow:
+    def mean_us(ns: float) -> float:
+        return round(ns / ranks / 1000, 3)
+
+    wait = tally.wait if tally.wait_known else None
+    moving = tally.time - tally.wait if tally.wait_known else 0.0
+    algbw = tally.moved_bytes / moving if tally.bytes_known and moving > 0 else None
+    factor = bus_factor(key.primitive, key.group_size)
+    sizes = np.concatenate(tally.sizes)
+    return CollectiveRow(
+        dim=key.dim,
+        primitive=key.primitive,
+        op=key.op,
+        group_size=key.group_size,
+        link=key.link,
+        link_type=None,
+        dtype=key.dtype,
+        phase=key.phase,
+        calls_per_step=round(tally.calls / ranks, 6),
+        size_bytes=_spread(sizes) if tally.bytes_known and len(sizes) else None,
+        sent_bytes_per_step=round(tally.sent / ranks) if tally.bytes_known else None,
+        time_us_per_step=mean_us(tally.time),
+        wait_us_per_step=None if wait is None else mean_us(wait),
+        transfer_us_per_step=mean_us(moving) if tally.wait_known else None,
+        exposed_us_per_step=mean_us(tally.exposed),
+        overlapped_us_per_step=mean_us(tally.busy - tally.exposed),
+        algbw_gbps=None if algbw is None else round(algbw, 3),  # bytes per ns are decimal GB per s
+        busbw_gbps=None if algbw is None or factor is None else round(algbw * factor, 3),
+        classified_by=dict(sorted(tally.classified.items())),
+    )
+
+
+def _spread(sizes: Ints) -> Sizes:
+    """Smallest, median and largest; the median is one of the sizes (the lower of the two middle ones)."""
+    ordered = np.sort(sizes)
+    return Sizes(min=int(ordered[0]), p50=int(ordered[(len(ordered) - 1) // 2]), max=int(ordered[-1]))
+
+
+def counted_calls(step: Ints, steps: Sequence[int]) -> Bools:
+    """Which calls lie in the measured steps; all of them where none are named."""
+    return np.isin(step, np.array(steps, dtype=np.int64)) if steps else np.ones(len(step), dtype=np.bool_)
