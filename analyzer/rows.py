@@ -64,8 +64,18 @@ def collect(ranks: Sequence[Measured]) -> list[CollectiveRow]:
     )
 
 
+def _order(row: CollectiveRow) -> tuple[int, float, float, str, str]:
+    return (
+        DIM_ORDER.index(row.dim),
+        -row.exposed_us_per_step,
+        -row.time_us_per_step,
+        row.primitive,
+        f"{row.op} {row.dtype} {row.phase} {row.group_size} {row.link}",
+    )
+
+
 def bus_factor(primitive: str, n: int | None) -> float | None:
-    """What turns algorithm bandwidth into bus bandwidth (nccl-tests, doc/PERFORMANCE.md); null when ``n`` is not known."""
+    """What turns algorithm into bus bandwidth (nccl-tests, doc/PERFORMANCE.md); null when ``n`` is not known."""
     if primitive in ("broadcast", "reduce", "send_recv"):
         return 1.0
     if not n:

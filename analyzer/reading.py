@@ -1,0 +1,65 @@
+"""Files to labelled ranks, one file at a time, in one process or several."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from analyzer.exposure import timeline
+from analyzer.measured import Labelled
+from analyzer.options import Options
+from analyzer.step_marks import step_marks
+
+
+def read_all(paths: Sequence[Path], options: Options) -> list[Labelled]:
+    """Read and label every file.
+
+    Args:
+        paths: trace files.
+        options: how; ``workers`` above 1 reads several files at a time in processes of their own.
+
+    Returns:
+        The ranks in the order of the paths (and within a file as the reader gives them), whatever the workers do.
+
+    Raises:
+        InputError: a file cannot be used.
+    """
+    table = _kernel_table(options.kernel_table)
+    jobs = [(path, table, options.use_names) for path in paths]
+    out: list[Labelled] = []
+    for done, found in enumerate(_run(jobs, options.workers), 1):
+        out += found
+        if options.progress is not None:
+            options.progress(done, len(paths), str(paths[done - 1]))
+    return out
+
+
+def _run(jobs: Sequence[tuple[Path, Any, bool]], workers: int) -> Iterator[list[Labelled]]:
+    workers = min(workers, len(jobs))
+    if workers <= 1:
+        yield from map(_read_one, jobs)
+        return
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context(_start_method())) as pool:
+        yield from pool.map(_read_one, jobs)
+
+
+def _start_method() -> str:
+    """Fork is cheap, but a child forked beside running threads may find their locks held for ever."""
+    return "fork" if sys.platform == "linux" and threading.active_count() == 1 else "spawn"
+
+
+def _read_one(job: tuple[Path, Any, bool]) -> list[Labelled]:
+    from heuristics.label import label
+    from parsers import read
+
+    path, table, use_names = job
+    out = []
+    for trace in read(path):
+        labelled = label(trace, kernel_table=table, use_names=use_names)
+        out.append(Labelled(labelled, timeline(labelled), step_marks(labelled)))
+    return out

@@ -1,0 +1,116 @@
+"""The trust block: what must be known before any number is believed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from analyzer.job import Roster
+from analyzer.measured import Labelled
+from analyzer.model import Clock, StepTrust, Trust
+from heuristics.arrays import NULL, ints
+from parsers.tables import RankTrace
+
+
+def trust(traces: Sequence[RankTrace], ranks: Sequence[Labelled], roster: Roster, clock: Clock) -> Trust:
+    """Take stock.
+
+    Args:
+        traces: everything that was read.
+        ranks: what of it is analysed.
+        roster: who is there.
+        clock: how far the ranks' clocks agree.
+    """
+    return Trust(
+        ranks_present=list(roster.present),
+        ranks_missing=list(roster.missing),
+        ranks_duplicated=list(roster.duplicated),
+        events_repaired=sum(t.health.repaired for t in traces),
+        events_quarantined=sum(t.health.quarantined for t in traces),
+        events_clipped=sum(r.line.clipped for r in ranks),
+        steps=_steps(ranks),
+        comm_time_classified=_classified(ranks),
+        comm_time_with_group=_share_of_time(ranks, "group"),
+        comm_calls_with_bytes=_calls_with_bytes(ranks),
+        clock=clock,
+        warnings=[*roster.warnings, *_health_notes(traces), *_rank_notes(ranks)],
+    )
+
+
+def _steps(ranks: Sequence[Labelled]) -> StepTrust:
+    """Steps that are whole on every rank that has them, and those that are not whole on some rank."""
+    sources = {r.steps.source for r in ranks}
+    source = next((s for s in ("profiler_step", "inferred") if s in sources), "none")
+    whole: set[int] = set()
+    cut: set[int] = set()
+    for r in ranks:
+        whole |= set(r.steps.number[r.steps.complete].tolist())
+        cut |= set(r.steps.number[~r.steps.complete].tolist())
+    return StepTrust(source=source, complete=sorted(whole - cut), incomplete=sorted(cut))
+
+
+def _classified(ranks: Sequence[Labelled]) -> float | None:
+    stats = [r.labelled.stats for r in ranks]
+    known = sum(sum(s.comm_ns_by_source.values()) for s in stats)
+    total = known + sum(s.unclassified_ns for s in stats)
+    return round(known / total, 6) if total else None
+
+
+def _share_of_time(ranks: Sequence[Labelled], column: str) -> float | None:
+    """Share of the calls' time for which a column is known."""
+    known = total = 0
+    for r in ranks:
+        length = r.line.call_end - r.line.call_start
+        total += int(length.sum())
+        known += int(length[ints(r.labelled.collectives, column) != NULL].sum())
+    return round(known / total, 6) if total else None
+
+
+def _calls_with_bytes(ranks: Sequence[Labelled]) -> float | None:
+    sent = [ints(r.labelled.collectives, "sent_bytes") for r in ranks]
+    calls = sum(len(s) for s in sent)
+    return round(sum(int(np.count_nonzero(s != NULL)) for s in sent) / calls, 6) if calls else None
+
+
+def _health_notes(traces: Sequence[RankTrace]) -> list[str]:
+    """What each file's reader had to say, once per sentence."""
+    seen: dict[str, list[str]] = {}
+    for trace in traces:
+        for note in trace.health.notes:
+            seen.setdefault(note, []).append(trace.path)
+        if not trace.health.complete:
+            place = trace.health.first_damage_byte
+            where = f" at byte {place}" if place is not None else ""
+            seen.setdefault(f"the file is cut{where}", []).append(trace.path)
+    return [_of_files(note, paths) for note, paths in seen.items()]
+
+
+def _rank_notes(ranks: Sequence[Labelled]) -> list[str]:
+    seen: dict[str, list[str]] = {}
+    for r in ranks:
+        for note in _about(r):
+            seen.setdefault(note, []).append(r.labelled.trace.path)
+    return [_of_files(note, paths) for note, paths in seen.items()]
+
+
+def _about(r: Labelled) -> list[str]:
+    stats, identity = r.labelled.stats, r.labelled.trace.identity
+    notes = list(stats.notes)
+    if not r.labelled.trace.on_gpu and r.labelled.collectives.num_rows:
+        notes.append("no GPU ran: communication is the operator, exposure is measured against the threads' operators")
+    if identity.rank_source not in ("metadata", None):
+        notes.append(f"the rank comes from the {str(identity.rank_source).replace('_', ' ')}, not from the trace's header")
+    if r.line.clipped:
+        notes.append(f"{r.line.clipped} GPU events outlasted a later event of their own stream: cut at its start")
+    notes += [f"{what} ({count} calls)" for what, count in stats.conflicts]
+    if stats.unclassified_names:
+        shown = ", ".join(name for name, _ in stats.unclassified_names[:3])
+        notes.append(f"communication of unknown kind: {shown}")
+    return notes
+
+
+def _of_files(note: str, paths: Sequence[str]) -> str:
+    if len(paths) == 1:
+        return f"{paths[0]}: {note}"
+    return f"{note} ({len(paths)} files)"
