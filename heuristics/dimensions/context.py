@@ -1,0 +1,129 @@
+"""Context parallelism: keys and values travel around the attention of every layer."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from heuristics.dimensions.claim import (
+    FAIR,
+    SCALARS,
+    STRONG,
+    SURE,
+    WEAK,
+    Claim,
+    Test,
+    count,
+    indices,
+    of,
+    per_step,
+)
+from heuristics.dimensions.order import adjacent_pairs, attention_since
+from heuristics.dimensions.p2p import Traffic, traffic
+
+if TYPE_CHECKING:
+    from heuristics.view import Family, RankView
+
+
+def claims(view: RankView, group: int) -> list[Claim]:
+    """Context-parallel readings of the calls on one group."""
+    families = [f for f in view.on_group(group) if f.role == "payload"]
+    floats = [f for f in families if f.is_float and f.size > SCALARS]
+    return [
+        *_ring(view, group, families),
+        *_one_hot_ring(group, floats),
+        *_ulysses(view, group, floats),
+        *_gathered_keys(view, group, floats),
+    ]
+
+
+def _ring(view: RankView, group: int, families: list[Family]) -> list[Claim]:
+    """Ring attention by point-to-point messages (Liu et al. 2023): one neighbour sends, the other receives."""
+    seen = traffic(families)
+    if seen is None or seen.sends != seen.receives:
+        return []
+    facts = MappingProxyType({"cp_kind": "ring"})
+    tests = _ring_tests(view, view.groups[group].size if group >= 0 else 0, seen)
+    return [Claim("cp", "ring", group, seen.families, tuple(tests), facts)]
+
+
+def _ring_tests(view: RankView, size: int, seen: Traffic) -> list[Test]:
+    tests = []
+    if seen.in_backward:
+        sentence = f"{count(seen.in_backward)} messages per step are issued from inside backward, a layer at a time"
+        tests.append(Test(STRONG, sentence))
+    elif view.has_backward:
+        tests.append(Test(-STRONG, "no message is issued from inside backward, where attention would need keys again"))
+    to, source = seen.to, seen.source
+    if size > 2 and len(to) == 1 and len(source) == 1:
+        if to != source:
+            tests.append(Test(STRONG, f"sends only to rank {min(to)}, receives only from rank {min(source)}: a ring"))
+        else:
+            tests.append(Test(-STRONG, "the neighbour that is sent to also sends: a link used both ways"))
+    elif len(to) > 1 or len(source) > 1:
+        tests.append(Test(-STRONG, "messages go to more than one neighbour"))
+    pairs = adjacent_pairs(view, seen.send_families, seen.receive_families)
+    if pairs == 1.0 and view.sequence.size:
+        tests.append(Test(WEAK, "every send is issued together with a receive"))
+    return tests
+
+
+def _one_hot_ring(group: int, floats: list[Family]) -> list[Claim]:
+    """Torch writes the ring as all-to-alls with one non-zero split (torch ring attention, permute_tensor)."""
+    hops = [f for f in of(floats, "all_to_all") if f.split == "one_hot"]
+    if not hops:
+        return []
+    tests = [Test(SURE, f"{count(per_step(hops))} all-to-alls per step send everything to one rank: hops of a ring")]
+    blocks = {f.size for f in hops}
+    gathers = [f for f in of(floats, "all_gather") if any(f.size % block == 0 for block in blocks)]
+    if gathers:
+        tests.append(Test(FAIR, "gathers of the same blocks bring all keys and values together"))
+    facts = MappingProxyType({"cp_kind": "ring"})
+    return [Claim("cp", "ring", group, indices(hops + gathers), tuple(tests), facts)]
+
+
+def _ulysses(view: RankView, group: int, floats: list[Family]) -> list[Claim]:
+    """Head exchange before and after attention (Jacobs et al. 2023): equal splits, first before any attention."""
+    exchanges = [f for f in of(floats, "all_to_all") if f.split == "equal"]
+    if not exchanges:
+        return []
+    tests = []
+    since = attention_since(view, indices(exchanges))
+    if view.attention_before.any():
+        if since[0] == 0:
+            tests.append(Test(STRONG, "the first exchange of the step comes before any attention, which waits for it"))
+        else:
+            tests.append(Test(-STRONG, "attention runs before the first exchange"))
+    ndim = max(f.ndim for f in exchanges)
+    if ndim >= 4:
+        tests.append(Test(FAIR, f"the tensors have {ndim} dimensions: heads and sequence"))
+    if per_step(exchanges) % 4 == 0:
+        tests.append(
+            Test(WEAK, f"{count(per_step(exchanges))} equal exchanges per step: q, k, v and output of each layer")
+        )
+    facts = MappingProxyType({"cp_kind": "ulysses"})
+    return [Claim("cp", "ulysses", group, indices(exchanges), tuple(tests), facts)]
+
+
+def _gathered_keys(view: RankView, group: int, floats: list[Family]) -> list[Claim]:
+    """Keys and values gathered whole before attention (Llama 3, section 3.3.2; TransformerEngine AllGather class)."""
+    gathers = [f for f in of(floats, "all_gather") if f.forward]
+    scatters = [f for f in of(floats, "reduce_scatter") if not f.forward and f.size in {g.size for g in gathers}]
+    if not gathers or not scatters or not view.has_backward:
+        return []
+    paired = [g for g in gathers if g.size in {f.size for f in scatters}]
+    dims = {f.ndim for f in paired + scatters if f.ndim}
+    tests = []
+    if dims and min(dims) >= 3:
+        tests.append(Test(STRONG, "tensors of an activation's shape are gathered in forward and scattered in backward"))
+    elif dims == {1}:
+        tests.append(Test(-STRONG, "the buffers are flat, as parameters are"))
+    if len({f.size for f in paired}) == 1 and per_step(scatters) >= 2 and per_step(scatters) % 2 == 0:
+        tests.append(Test(WEAK, "one size, an even number of times: keys and values"))
+    since = attention_since(view, indices(paired))
+    if view.attention_before.any() and len(since) >= 4:
+        beside = float((since[::2] > 0)[1:].mean()) if len(since) > 2 else 0.0
+        if beside >= 0.9 and float((since[1::2] > 0).mean()) <= 0.1:
+            tests.append(Test(FAIR, "they come in pairs, one pair for each attention"))
+    facts = MappingProxyType({"cp_kind": "all_gather"})
+    return [Claim("cp", "all_gather", group, indices(paired + scatters), tuple(tests), facts)]

@@ -1,0 +1,136 @@
+"""Data parallelism: gradients reduced in or after backward, and parameters gathered where they are sharded."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from heuristics.dimensions.claim import (
+    FAIR,
+    SCALARS,
+    STRONG,
+    SURE,
+    WEAK,
+    Claim,
+    Test,
+    count,
+    elements,
+    indices,
+    of,
+)
+from heuristics.dimensions.order import all_after, pieces_before
+
+if TYPE_CHECKING:
+    from heuristics.view import Family, RankView
+
+STATISTICS_ELEMENTS = 1024
+"""Vectors of per-parameter norms, losses and counts are shorter than this; weight matrices are not."""
+
+STATISTICS_SHARE = 0.02
+"""... and they are a small share of the largest tensor that the same rank communicates."""
+
+
+def claims(view: RankView, group: int) -> list[Claim]:
+    """Data-parallel readings of the calls on one group."""
+    if view.has_backward is False:
+        return []
+    tensors = [
+        f for f in view.on_group(group) if f.size > SCALARS and f.role == "payload" and not is_statistic(view, f)
+    ]
+    floats = [f for f in tensors if f.is_float]
+    scatters = [f for f in of(floats, "reduce_scatter") if not f.forward]
+    reduces = [f for f in of(floats, "all_reduce", "reduce") if not f.forward]
+    gathers = [f for f in of(tensors, "all_gather") if f.is_float or f.dtype == "uint8"]
+    found = []
+    if scatters:
+        found.append(_scattered(view, group, scatters, gathers))
+    if reduces:
+        found.append(_reduced(view, group, reduces, gathers, of(floats, "broadcast")))
+    return [claim for claim in found if claim.weight > 0]
+
+
+def is_statistic(view: RankView, family: Family) -> bool:
+    """Whether a payload is too small to be gradients: a loss, a norm, a vector of norms, a flag."""
+    if family.size <= SCALARS:
+        return True
+    largest = max((f.size for f in view.families if f.is_float), default=0)
+    return family.size <= STATISTICS_ELEMENTS and family.size <= STATISTICS_SHARE * largest
+
+
+def _when_tests(view: RankView, families: list[Family], what: str) -> list[Test]:
+    calls = sum(f.calls_per_step for f in families)
+    late = sum(f.calls_per_step - f.forward - f.by_phase[3] for f in families)
+    total = f"{elements(families):,.0f} elements per step are {what}"
+    if view.has_backward and late >= 0.5 * calls:
+        return [Test(STRONG, f"{total} in or after backward, none in forward: gradients")]
+    if view.has_backward:
+        return [Test(FAIR, f"{total}, none of it in forward")]
+    return [Test(WEAK, f"{total}")]
+
+
+def _scattered(view: RankView, group: int, scatters: list[Family], gathers: list[Family]) -> Claim:
+    """Sharded data parallelism: reduce-scatter of gradients, all-gather of parameters (Rajbhandari et al. 2020)."""
+    tests = _when_tests(view, scatters, "reduce-scattered")
+    scattered, gathered = {f.size for f in scatters}, {f.size for f in gathers}
+    if scattered & gathered:
+        shared = sorted(scattered & gathered, reverse=True)
+        units = ", ".join(f"{size:,}" for size in shared[:3])
+        tests.append(Test(FAIR, f"the same units are gathered as parameters and scattered as gradients: {units}"))
+        if not view.has_backward:
+            leading = pieces_before(view, indices(gathers), indices(scatters))
+            if leading > 2 or all_after(view, indices(gathers), indices(scatters)):
+                sentence = f"{leading} gathers come before the first reduce-scatter: parameters first, gradients last"
+                tests.append(Test(STRONG, sentence))
+    tests += _tensor_tests(scatters, gathers)
+    claimed = indices(scatters) | indices(f for f in gathers if _is_parameter_gather(f, scatters))
+    return Claim("dp", "gradient_scatter", group, claimed, tuple(tests), MappingProxyType({}))
+
+
+def _is_parameter_gather(gather: Family, scatters: list[Family]) -> bool:
+    """A gather belongs to the parameters unless it repeats, within one size, more often than gradients come back."""
+    same = sum(f.calls_per_step for f in scatters if f.size == gather.size)
+    return not same or gather.calls_per_step <= 3 * same
+
+
+def _tensor_tests(reduces: list[Family], gathers: list[Family]) -> list[Test]:
+    tests = []
+    if (
+        {f.dtype for f in reduces} == {"float32"}
+        and gathers
+        and {f.dtype for f in gathers} <= {"bfloat16", "float16", "uint8"}
+    ):
+        tests.append(Test(FAIR, "gradients travel in float32, parameters in the model's dtype"))
+    dims = {f.ndim for f in reduces if f.ndim}
+    if dims == {1}:
+        tests.append(Test(FAIR, "the buffers are flat"))
+    elif dims and min(dims) >= 3:
+        tests.append(Test(-STRONG, "the tensors keep an activation's shape"))
+    return tests
+
+
+def _reduced(
+    view: RankView, group: int, reduces: list[Family], gathers: list[Family], broadcasts: list[Family]
+) -> Claim:
+    """Replicated parameters: all-reduce of gradients; gathers or broadcasts of as much mean a sharded optimizer."""
+    tests = _when_tests(view, reduces, "all-reduced")
+    once = len({f.size for f in reduces}) == sum(round(f.calls_per_step) for f in reduces)
+    if once:
+        tests.append(Test(WEAK, f"each of {len(reduces)} buckets is reduced once per step"))
+    tests += _tensor_tests(reduces, [])
+    claimed = indices(reduces)
+    total, parameters = elements(reduces), _parameters(reduces)
+    for kind, late in (("gathered", gathers), ("broadcast", broadcasts)):
+        amount = elements(late)
+        if late and abs(amount - parameters) <= 0.02 * parameters and all_after(view, indices(late), indices(reduces)):
+            sentence = f"as many elements as the gradients have ({amount:,.0f}) are {kind} after the last reduction"
+            tests.append(Test(SURE, f"{sentence}: the optimizer is sharded"))
+            claimed |= indices(late)
+    facts = {"gradient_elements": total, "parameter_elements": parameters, "reductions": count(total / parameters)}
+    return Claim("dp", "gradient_reduce", group, claimed, tuple(tests), MappingProxyType(facts))
+
+
+def _parameters(reduces: list[Family]) -> int:
+    """Elements of one pass over the gradients: buckets that come back every microbatch count once."""
+    times = {round(f.calls_per_step) for f in reduces}
+    repeated = min(times) if times else 1
+    return round(elements(reduces) / max(repeated, 1))

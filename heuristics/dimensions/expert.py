@@ -1,0 +1,98 @@
+"""Expert parallelism: tokens sent to the ranks that hold their experts, and back."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from heuristics.dimensions.claim import (
+    FAIR,
+    SCALARS,
+    STRONG,
+    SURE,
+    WEAK,
+    Claim,
+    Test,
+    count,
+    indices,
+    of,
+    per_step,
+)
+from heuristics.dimensions.order import attention_since
+
+if TYPE_CHECKING:
+    from heuristics.view import Family, RankView
+
+DISPATCH_LIBRARIES = frozenset({"deep_ep", "hybrid_ep", "mori", "pplx", "nccl_ep"})
+"""Libraries that do nothing but expert dispatch and combine."""
+
+MAX_EXPERTS = 4096
+"""Count exchanges carry a number per expert and rank: no published model has more experts than this."""
+
+
+def claims(view: RankView, group: int) -> list[Claim]:
+    """Expert-parallel readings of the calls on one group."""
+    families = view.on_group(group)
+    return [*_by_library(group, families), *_uneven(view, group, families), *_padded(view, group, families)]
+
+
+def _by_library(group: int, families: list[Family]) -> list[Claim]:
+    own = [f for f in families if f.library in DISPATCH_LIBRARIES]
+    if not own:
+        return []
+    names = ", ".join(sorted({f.library for f in own}))
+    test = Test(SURE, f"{count(per_step(own))} dispatch and combine kernels per step of {names}")
+    return [Claim("ep", "dispatch", group, indices(own), (test,), MappingProxyType({}))]
+
+
+def _counts(families: list[Family]) -> list[Family]:
+    """Exchanges of token counts: small integers, by all-to-all, gather or reduction."""
+    return [
+        f
+        for f in of(families, "all_to_all", "all_gather", "all_reduce")
+        if not f.is_float and 1 < f.size <= MAX_EXPERTS
+    ]
+
+
+def _uneven(view: RankView, group: int, families: list[Family]) -> list[Claim]:
+    """Dispatch and combine with the router's own split sizes."""
+    floats = [f for f in families if f.is_float and f.role == "payload"]
+    exchanges = [f for f in of(floats, "all_to_all") if f.split == "uneven"]
+    if not exchanges:
+        return []
+    calls = per_step(exchanges)
+    tests = [Test(STRONG, f"{count(calls)} all-to-alls per step with uneven splits: tokens routed to experts")]
+    counts = _counts(families)
+    if counts:
+        tests.append(Test(STRONG, f"{count(per_step(counts))} exchanges of integer counts per step go before them"))
+    if view.has_backward and any(f.backward for f in exchanges):
+        tests.append(Test(WEAK, "they come back in backward"))
+    elif view.has_backward and not counts:
+        tests.append(Test(-FAIR, "none of them comes back in backward"))
+    claimed = indices(exchanges) | indices(counts)
+    claimed |= indices(
+        f for f in of(floats, "all_to_all") if f.split == "equal" and f.size in {e.size for e in exchanges}
+    )
+    return [Claim("ep", "dispatch", group, claimed, tuple(tests), MappingProxyType({}))]
+
+
+def _padded(view: RankView, group: int, families: list[Family]) -> list[Claim]:
+    """Dispatch padded to capacity: equal splits, after attention (GShard; DeepSpeed moe/sharded_moe.py)."""
+    floats = [f for f in families if f.is_float and f.size > SCALARS and f.role == "payload"]
+    exchanges = [f for f in of(floats, "all_to_all") if f.split == "equal"]
+    if not exchanges:
+        return []
+    counts = _counts(families)
+    tests = []
+    if counts:
+        tests.append(Test(STRONG, f"{count(per_step(counts))} exchanges of integer counts per step go with them"))
+    if view.attention_before.any():
+        since = attention_since(view, indices(exchanges))
+        if since[0] > 0:
+            tests.append(Test(STRONG, "attention runs before the first exchange: tokens leave after it"))
+        else:
+            tests.append(Test(-STRONG, "the first exchange comes before any attention"))
+    if {f.ndim for f in exchanges} == {3}:
+        tests.append(Test(WEAK, "the tensors have three dimensions: experts, capacity, hidden"))
+    facts = MappingProxyType({"padded": True})
+    return [Claim("ep", "dispatch", group, indices(exchanges + counts), tuple(tests), facts)]

@@ -1,0 +1,54 @@
+"""Order within a step, as evidence: who comes before whom, what alternates, what comes in pairs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from heuristics.view import RankView
+
+
+def positions(view: RankView, families: frozenset[int]) -> npt.NDArray[np.int64]:
+    """Where in `RankView.sequence` the calls of some families stand."""
+    return np.flatnonzero(np.isin(view.sequence, list(families)))
+
+
+def pieces_before(view: RankView, first: frozenset[int], second: frozenset[int]) -> int:
+    """Calls of ``first`` before the earliest call of ``second``."""
+    later = positions(view, second)
+    return int((positions(view, first) < later[0]).sum()) if len(later) else 0
+
+
+def alternates(view: RankView, one: frozenset[int], other: frozenset[int]) -> float:
+    """Share of neighbouring calls, among those of both sets, that change from one set to the other."""
+    where = positions(view, one | other)
+    if len(where) < 2:
+        return 0.0
+    which = np.isin(view.sequence[where], list(one))
+    return float((which[1:] != which[:-1]).mean())
+
+
+def adjacent_pairs(view: RankView, one: frozenset[int], other: frozenset[int]) -> float:
+    """Share of calls of ``one`` that have a call of ``other`` directly before or after them."""
+    mine = positions(view, one)
+    if not len(mine):
+        return 0.0
+    padded = np.concatenate([[-1], view.sequence, [-1]])
+    beside = np.isin(padded[mine], list(other)) | np.isin(padded[mine + 2], list(other))
+    return float(beside.mean())
+
+
+def all_after(view: RankView, one: frozenset[int], other: frozenset[int]) -> bool:
+    """Whether every call of ``one`` comes after the last call of ``other`` (both must occur)."""
+    mine, theirs = positions(view, one), positions(view, other)
+    return bool(len(mine) and len(theirs) and mine[0] > theirs[-1])
+
+
+def attention_since(view: RankView, families: frozenset[int]) -> npt.NDArray[np.int64]:
+    """Per call of the families: attention since their call before, for the first since the step's start."""
+    total = np.cumsum(view.attention_before)
+    return np.diff(total[positions(view, families)], prepend=0)

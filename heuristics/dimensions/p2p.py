@@ -1,0 +1,54 @@
+"""Point-to-point messages of one rank on one group, as both pipelines and rings need to see them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from heuristics.dimensions.claim import SCALARS, indices, of, per_step
+
+if TYPE_CHECKING:
+    from heuristics.view import Family
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Messages per step.
+
+    Attributes:
+        sends, receives: messages.
+        to, source: global ranks sent to and received from; empty when the file names none.
+        in_backward: messages issued from inside backward.
+    """
+
+    send_families: frozenset[int]
+    receive_families: frozenset[int]
+    sends: int
+    receives: int
+    to: frozenset[int]
+    source: frozenset[int]
+    in_backward: float
+
+    @property
+    def families(self) -> frozenset[int]:
+        """All of them."""
+        return self.send_families | self.receive_families
+
+
+def traffic(families: Iterable[Family]) -> Traffic | None:
+    """The tensor messages among some families; None without any."""
+    messages = [f for f in of(families, "send_recv") if f.is_float and f.size > SCALARS and f.direction]
+    if not messages:
+        return None
+    sends = [f for f in messages if f.direction == "send"]
+    receives = [f for f in messages if f.direction == "recv"]
+    return Traffic(
+        send_families=indices(sends),
+        receive_families=indices(receives),
+        sends=round(per_step(sends)),
+        receives=round(per_step(receives)),
+        to=frozenset(f.peer for f in sends if f.peer >= 0),
+        source=frozenset(f.peer for f in receives if f.peer >= 0),
+        in_backward=sum(f.backward for f in messages),
+    )

@@ -1,0 +1,194 @@
+"""Pipeline parallelism: activations to the next stage, their gradients back, and a schedule that orders the two."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from heuristics.dimensions.claim import STRONG, WEAK, Claim, Test, count
+from heuristics.dimensions.p2p import Traffic, traffic
+
+from heuristics.view import BACKWARD
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from heuristics.view import RankView
+
+FORWARD_PASS, BACKWARD_PASS = "F", "B"
+
+
+def claims(view: RankView, group: int) -> list[Claim]:
+    """Pipeline readings of the calls on one group."""
+    families = [f for f in view.on_group(group) if f.role == "payload"]
+    seen = traffic(families)
+    if seen is None:
+        return []
+    tests = _link_tests(view, view.groups[group].size if group >= 0 else 0, seen)
+    return [Claim("pp", "stage_link", group, seen.families, tuple(tests), MappingProxyType({}))]
+
+
+def _link_tests(view: RankView, size: int, seen: Traffic) -> list[Test]:
+    tests = []
+    if seen.to and seen.to == seen.source:
+        weight = STRONG if size > 2 or len(seen.to) > 1 else WEAK
+        ranks = ", ".join(map(str, sorted(seen.to)))
+        tests.append(Test(weight, f"the link to rank {ranks} carries as much back as forth: activations and gradients"))
+    if seen.in_backward:
+        tests.append(Test(-STRONG, f"{count(seen.in_backward)} messages per step are issued from inside backward"))
+    elif view.has_backward:
+        tests.append(Test(STRONG, "messages lie between whole passes, none inside backward"))
+    if view.actions:
+        tests.append(Test(STRONG, "the framework marks the passes of its pipeline schedule"))
+    sizes = {f.size for f in view.families if f.index in seen.families}
+    if len(sizes) == 1:
+        tests.append(Test(WEAK, f"one size, {sizes.pop():,} elements: the stage boundary"))
+    return tests
+
+
+@dataclass(frozen=True)
+class Passes:
+    """What one pipeline rank did in a step.
+
+    Attributes:
+        order: forward and backward passes as their messages show them, such as ``FFBFBB``.
+        position: ``first``, ``last`` or ``middle`` of the pipeline, None if the messages do not tell.
+        previous, following: global ranks of the neighbours, None where there is none or several.
+        sends: messages sent per step.
+        backward_passes: backward passes per step, counted between messages.
+    """
+
+    order: str
+    position: str | None
+    previous: int | None
+    following: int | None
+    sends: int
+    backward_passes: int
+
+
+def passes(view: RankView, claim: Claim) -> Passes:
+    """Read the passes of a rank from its messages.
+
+    The first rank starts a step with a send, every other with a receive from the rank before it. From then on a send to
+    the next rank ends a forward pass, a receive from it starts a backward pass (and the mirror image at the last rank).
+    """
+    by_index = {f.index: f for f in view.families}
+    where = np.flatnonzero(np.isin(view.sequence, list(claim.families)))
+    messages = [by_index[int(index)] for index in view.sequence[where]]
+    peers = {f.peer for f in messages}
+    first = messages[0]
+    previous = None if first.direction == "send" else first.peer
+    others = sorted(peers - {previous})
+    following = others[0] if len(others) == 1 else None
+    position = "first" if previous is None else "middle" if others else "last"
+    order = "".join(_pass_of(f.direction or "", f.peer, previous, position) for f in messages)
+    return Passes(
+        order=order,
+        position=position,
+        previous=previous,
+        following=following if position != "last" else None,
+        sends=sum(f.direction == "send" for f in messages),
+        backward_passes=_gaps_with_backward(view, where),
+    )
+
+
+def _pass_of(direction: str, peer: int, previous: int | None, position: str) -> str:
+    """Which pass a message stands for; empty for the half of a pair that says nothing new."""
+    if position == "first":
+        return FORWARD_PASS if direction == "send" else BACKWARD_PASS
+    if position == "last":
+        return FORWARD_PASS if direction == "recv" else BACKWARD_PASS
+    if direction == "send":
+        return BACKWARD_PASS if peer == previous else FORWARD_PASS
+    return ""
+
+
+def _gaps_with_backward(view: RankView, where: npt.NDArray[np.int64]) -> int:
+    """Stretches between neighbouring messages, and after the last, in which autograd ran: the backward passes."""
+    busy = view.backward_before | (view.phases == BACKWARD)
+    # An entry's mark stands for the work since the entry before, so a stretch ends with the mark of its last entry.
+    total = np.concatenate([[0], np.cumsum(busy)])
+    ends = np.append(where[1:] + 1, len(view.sequence))
+    ran = total[ends] - total[where + 1] > 0
+    ran[-1] |= view.backward_after
+    return int(ran.sum())
+
+
+def simple_schedule(order: str, position: str | None) -> tuple[str | None, int | None, int | None]:
+    """GPipe and 1F1B with one stage per rank, recognised by the order of passes.
+
+    Args:
+        order: `Passes.order`.
+        position: `Passes.position`.
+
+    Returns:
+        The schedule, the microbatches, and the number of ranks behind this one (1F1B runs that many forward passes
+        ahead); each None if the order does not tell. With no more microbatches than warm-up passes the two schedules
+        coincide on this rank.
+    """
+    forwards, backwards = order.count(FORWARD_PASS), order.count(BACKWARD_PASS)
+    if not forwards or forwards != backwards:
+        return None, None, None
+    lead = len(order) - len(order.lstrip(FORWARD_PASS))
+    if lead == forwards:
+        coincide = position != "last" or forwards == 1
+        return (None if coincide else "gpipe"), forwards, None
+    if re.fullmatch(r"F+(BF)+B+", order) and order == "F" * lead + "BF" * (forwards - lead) + "B" * lead:
+        behind = 0 if position == "last" else lead - 1
+        return "1f1b", forwards, behind
+    return None, None, None
+
+
+@dataclass(frozen=True)
+class Annotated:
+    """A schedule read from the actions that torch.distributed.pipelining writes (schedules.py, `_Action`)."""
+
+    schedule: str | None
+    microbatches: int
+    virtual_stages: int
+    stages: tuple[int, ...]
+
+
+_ACTION = re.compile(r"(\d+)(F|I|W|B)(\d+)$")
+
+
+def annotated(actions: tuple[str, ...], pipeline_ranks: int | None) -> Annotated | None:
+    """The schedule behind the marked actions of one step; None if there are none.
+
+    Stages ``r`` and ``2p-1-r`` on one rank are V-shaped, ``r`` and ``r+p`` looped. Backward split into input (I) and
+    weight (W) passes is a zero-bubble schedule; forward and backward fused (OVERLAP_F_B) is DualPipe.
+    """
+    fused = [a for a in actions if "OVERLAP_F_B" in a]
+    inner = [part for a in fused for part in re.findall(r"\d+[FIWB]\d+", a)]
+    parsed = [m.groups() for a in (*actions, *inner) if (m := _ACTION.match(a))]
+    if not parsed:
+        return None
+    stages = tuple(sorted({int(stage) for stage, _, _ in parsed}))
+    micro = {int(number) for _, kind, number in parsed if kind == "F"}
+    split = any(kind in "IW" for _, kind, _ in parsed)
+    v = len(stages)
+    shape = _shape(stages, pipeline_ranks)
+    if v == 1:
+        schedule = "zero_bubble" if split else None
+    elif fused and shape != "looped":
+        schedule = "dualpipe"
+    elif shape == "v":
+        schedule = "zbv" if split else None
+    elif shape == "looped":
+        schedule = "zero_bubble" if split else "interleaved_1f1b"
+    else:
+        schedule = None
+    return Annotated(schedule, len(micro), v, stages)
+
+
+def _shape(stages: tuple[int, ...], p: int | None) -> str | None:
+    if len(stages) < 2 or p is None:
+        return None
+    if all(b - a == p for a, b in itertools.pairwise(stages)):
+        return "looped" if not (len(stages) == 2 and sum(stages) == 2 * p - 1) else None
+    return "v" if len(stages) == 2 and sum(stages) == 2 * p - 1 else None

@@ -1,0 +1,142 @@
+"""Tensor parallelism: activations reduced inside every layer, in forward as well as in backward."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from heuristics.dimensions.claim import (
+    FAIR,
+    SCALARS,
+    STRONG,
+    SURE,
+    WEAK,
+    Claim,
+    Test,
+    count,
+    elements,
+    indices,
+    of,
+    per_step,
+)
+from heuristics.dimensions.order import alternates, pieces_before
+
+if TYPE_CHECKING:
+    from heuristics.view import Family, RankView
+
+MIN_INFERENCE_CALLS = 2
+"""Two all-reduces per layer (attention output, MLP output): fewer show no layer."""
+
+
+def claims(view: RankView, group: int) -> list[Claim]:
+    """Tensor-parallel readings of the calls on one group."""
+    tensors = [f for f in view.on_group(group) if f.is_float and f.size > SCALARS and f.role == "payload"]
+    return [*_with_sequence_parallelism(view, group, tensors), *_reductions(view, group, tensors)]
+
+
+def _with_sequence_parallelism(view: RankView, group: int, tensors: list[Family]) -> list[Claim]:
+    """All-gather before and reduce-scatter after each sublayer (Korthikanti et al. 2022, section 4.2.2)."""
+    scatters, gathers = of(tensors, "reduce_scatter"), of(tensors, "all_gather")
+    sizes = {f.size for f in scatters} & {f.size for f in gathers}
+    if not sizes:
+        return []
+    main = max(sizes, key=lambda size: elements(f for f in scatters if f.size == size))
+    scatter, gather = [f for f in scatters if f.size == main], [f for f in gathers if f.size == main]
+    tests = _forward_scatter_tests(view, scatter, gather)
+    if not any(test.weight >= FAIR for test in tests):
+        return []
+    tests += _shape_tests(scatter + gather)
+    facts = {"sequence_parallel": True, "activation_elements": main, **_regather(gather, scatter)}
+    claimed = indices(f for f in scatters + gathers if f.forward or f.size in sizes)
+    return [Claim("tp", "activation_exchange", group, claimed, tuple(tests), MappingProxyType(facts))]
+
+
+def _forward_scatter_tests(view: RankView, scatter: list[Family], gather: list[Family]) -> list[Test]:
+    forward = sum(f.forward for f in scatter)
+    if forward:
+        said = f"{count(forward)} reduce-scatters of {scatter[0].size:,} elements per step lie in forward"
+        return [
+            Test(SURE, f"{said}: partial activations are reduced there, gradients never are"),
+            Test(FAIR if sum(f.backward for f in gather) else 0.0, "the same size is gathered in backward as well"),
+        ]
+    if view.has_backward:
+        return []
+    share = alternates(view, indices(gather), indices(scatter))
+    leading = pieces_before(view, indices(gather), indices(scatter))
+    if share >= 0.5 and leading <= 2 and per_step(scatter) >= 2 * MIN_INFERENCE_CALLS:
+        return [
+            Test(
+                STRONG,
+                f"gathers and reduce-scatters of {scatter[0].size:,} elements alternate from the start of the step; "
+                "sharded parameters would all be gathered before the first gradient is reduced",
+            )
+        ]
+    return []
+
+
+def _regather(gather: list[Family], scatter: list[Family]) -> dict[str, object]:
+    """Megatron gathers column-parallel inputs again in backward: half as many gathers again as reduce-scatters."""
+    gathers, scatters = sum(f.backward for f in gather), sum(f.backward for f in scatter)
+    return {"backward_gathers": gathers, "backward_scatters": scatters}
+
+
+def _shape_tests(families: list[Family]) -> list[Test]:
+    dims = {f.ndim for f in families if f.ndim}
+    if dims and min(dims) >= 2:
+        return [Test(WEAK, "the tensors keep their activation shape")]
+    return []
+
+
+def _reductions(view: RankView, group: int, tensors: list[Family]) -> list[Claim]:
+    """Without sequence parallelism: an all-reduce of the layer's output (Shoeybi et al. 2019, section 3)."""
+    reduces = of(tensors, "all_reduce")
+    if not reduces:
+        return []
+    by_size: dict[int, list[Family]] = {}
+    for family in reduces:
+        by_size.setdefault(family.size, []).append(family)
+    inside = {size: fs for size, fs in by_size.items() if sum(f.forward for f in fs)}
+    if inside and view.has_backward:
+        return _training_reduction(group, inside)
+    if view.has_backward is True:
+        return []
+    return _unphased_reduction(view, group, by_size)
+
+
+def _training_reduction(group: int, inside: dict[int, list[Family]]) -> list[Claim]:
+    main = max(inside, key=lambda size: elements(inside[size]))
+    families = inside[main]
+    forward, backward = sum(f.forward for f in families), sum(f.backward for f in families)
+    calls = f"{main:,} elements are all-reduced {count(forward)} times in forward"
+    if backward:
+        both = f"{calls} and {count(backward)} times in backward: activations; gradients are not reduced in forward"
+        tests = [Test(SURE, both)]
+    else:
+        tests = [Test(WEAK, f"{calls}: activations, or statistics of a layer")]
+    if forward + backward >= 4:
+        tests.append(Test(WEAK, "one size, over and over: the layer boundary"))
+    facts = {
+        "sequence_parallel": False,
+        "activation_elements": main,
+        "forward_reduces": forward,
+        "backward_reduces": backward,
+    }
+    claimed = indices(f for fs in inside.values() for f in fs)
+    return [Claim("tp", "activation_reduce", group, claimed, tuple(tests), MappingProxyType(facts))]
+
+
+def _unphased_reduction(view: RankView, group: int, by_size: dict[int, list[Family]]) -> list[Claim]:
+    """No mark tells forward from backward: inference, or a trace without operators."""
+    main = max(by_size, key=lambda size: per_step(by_size[size]))
+    families, everything = by_size[main], [f for fs in by_size.values() for f in fs]
+    calls, total = per_step(families), per_step(everything)
+    if calls < MIN_INFERENCE_CALLS or calls < 0.75 * total:
+        return []
+    size = f"{main:,} elements" if main > 0 else "unrecorded size"
+    said = f"{count(calls)} of {count(total)} all-reduces are of one size ({size})"
+    if view.has_backward is False:
+        test = Test(STRONG, f"{said} and no backward runs: the layer outputs of inference")
+    else:
+        test = Test(FAIR if calls >= 8 else WEAK, f"{said}: layer boundaries; gradient buckets differ in size")
+    facts = {"sequence_parallel": False, "activation_elements": main}
+    return [Claim("tp", "activation_reduce", group, indices(families), (test,), MappingProxyType(facts))]

@@ -1,0 +1,419 @@
+"""What layout inference sees of one rank: its groups, its families of calls, and their order within a step.
+
+A *family* is the calls of one rank that say the same thing again: same group, primitive, dtype, payload and peer. A
+rank of a real job makes ten thousand calls and has twenty families, so everything after this module is small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from heuristics.arrays import NULL, code_of, codes, ints, lists
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    from heuristics.labelled import LabelledRank
+
+PHASES = ("forward", "backward", "optimizer", "unknown")
+FORWARD, BACKWARD, OPTIMIZER, UNKNOWN = range(4)
+"""Phase codes; `OPTIMIZER` stands for everything after the step's backward."""
+
+INTEGER_DTYPES = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"})
+"""Payloads of these types carry counts, tokens and flags, not activations or gradients (fp8 travels as uint8)."""
+
+
+@dataclass(frozen=True)
+class GroupView:
+    """A process group as one rank knows it.
+
+    Attributes:
+        size: number of members, 0 if not known.
+        ranks: global ranks in group order, or None.
+        name: the identifier in the file, for joining only.
+        desc: the description in the file; empty when names are not to be used.
+        declared: named in the file's header.
+    """
+
+    size: int
+    ranks: tuple[int, ...] | None
+    name: str
+    desc: str
+    declared: bool
+
+
+@dataclass(frozen=True)
+class Family:
+    """Calls of one rank that say the same thing again.
+
+    Attributes:
+        index: position in `RankView.families`.
+        group: position in `RankView.groups`, -1 if not known.
+        size: payload elements (total array, as the ledger's S), -1 if not known; for uneven all-to-alls the side that
+            stays the same.
+        calls_per_step: mean over the regular steps.
+        by_phase: calls per step in forward, backward, optimizer, unknown.
+        split: ``equal``, ``uneven`` or ``one_hot`` for all-to-alls, else None.
+        ndim: dimensions of the tensor handed in, 0 if not recorded.
+    """
+
+    index: int
+    group: int
+    primitive: str
+    op: str
+    dtype: str
+    size: int
+    calls_per_step: float
+    by_phase: tuple[float, float, float, float]
+    split: str | None = None
+    direction: str | None = None
+    peer: int = NULL
+    ndim: int = 0
+    role: str = "payload"
+    library: str = ""
+
+    @property
+    def forward(self) -> float:
+        """Calls per step in the forward phase."""
+        return self.by_phase[FORWARD]
+
+    @property
+    def backward(self) -> float:
+        """Calls per step in the backward phase."""
+        return self.by_phase[BACKWARD]
+
+    @property
+    def is_float(self) -> bool:
+        """Whether the payload can be activations, weights or gradients."""
+        return self.dtype not in INTEGER_DTYPES
+
+    @property
+    def elements_per_step(self) -> float:
+        """Payload elements of all its calls in a step."""
+        return self.size * self.calls_per_step
+
+
+@dataclass(frozen=True)
+class RankView:
+    """One rank, reduced to what layout inference needs.
+
+    Attributes:
+        rank: global rank, -1 if not known.
+        world_size: 0 if not known.
+        family_of_call: per row of the rank's collectives, the family's index.
+        sequence: families in launch order within one regular step.
+        phases: the phase code of each entry of ``sequence``.
+        attention_before: per entry of ``sequence``, attention kernels or operators since the entry before.
+        backward_before: per entry of ``sequence``, whether autograd ran since the entry before.
+        backward_after: whether autograd ran after the last entry, within the step.
+        steps: regular steps averaged over; 0 when the file marks none and the window counts as one.
+        actions: pipeline actions written by the framework in one step, such as ``0F1`` or ``4RECV_B0``.
+        optimizer_seen: whether an optimizer step lies in the window.
+        has_backward: whether autograd ran at all in the window; None when the file cannot say.
+    """
+
+    rank: int
+    world_size: int
+    groups: tuple[GroupView, ...]
+    families: tuple[Family, ...]
+    family_of_call: npt.NDArray[np.int64]
+    sequence: npt.NDArray[np.int64]
+    phases: npt.NDArray[np.int64]
+    attention_before: npt.NDArray[np.int64]
+    backward_before: npt.NDArray[np.bool_]
+    backward_after: bool
+    steps: int
+    actions: tuple[str, ...] = ()
+    optimizer_seen: bool = False
+    has_backward: bool | None = None
+
+    def on_group(self, group: int) -> list[Family]:
+        """The families that use one group."""
+        return [family for family in self.families if family.group == group]
+
+
+def view(rank: LabelledRank, *, use_names: bool = True) -> RankView:
+    """Reduce a labelled rank to its view.
+
+    Args:
+        rank: the labelled rank.
+        use_names: whether group descriptions may be seen; identifiers are always used to join.
+    """
+    table = rank.collectives
+    launches = _launch_times(table)
+    order = np.argsort(launches, kind="stable")
+    step, regular = _regular_steps(ints(table, "step"))
+    autograd = _mark_times(rank, "autograd")
+    since = np.empty_like(launches)
+    since[order] = _since(rank, launches[order], step[order])
+    backward_before = _marks_between(autograd, since, launches) > 0
+    phase = _settled_phases(_phase_codes(table), step, order, backward_before)
+    keys, text = _call_keys(table)
+    unique, family_of_call = _unique_rows(keys)
+    window = order[step[order] == regular[-1]] if len(regular) else order
+    bounds = _window(rank, launches[window], regular)
+    return RankView(
+        rank=NULL if rank.trace.identity.rank is None else rank.trace.identity.rank,
+        world_size=rank.trace.identity.world_size or 0,
+        groups=_groups(rank.groups, use_names),
+        families=_families(table, unique, family_of_call, phase, step, regular, text),
+        family_of_call=family_of_call,
+        sequence=family_of_call[window],
+        phases=phase[window],
+        attention_before=_marks_between(_attention_times(rank), since[window], launches[window]),
+        backward_before=backward_before[window],
+        backward_after=bool(_marks_between(autograd, launches[window][-1:], np.array([bounds[1]])).any()),
+        steps=len(regular),
+        actions=_actions(rank, bounds),
+        optimizer_seen=bool(len(_mark_times(rank, "optimizer"))),
+        has_backward=_has_backward(rank, autograd, phase),
+    )
+
+
+def views(ranks: Sequence[LabelledRank], *, use_names: bool = True) -> tuple[RankView, ...]:
+    """`view` of each rank."""
+    return tuple(view(rank, use_names=use_names) for rank in ranks)
+
+
+def _unique_rows(keys: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    if not len(keys):
+        return keys, np.empty(0, dtype=np.int64)
+    unique, inverse = np.unique(keys, axis=0, return_inverse=True)
+    return unique, np.asarray(inverse, dtype=np.int64).ravel()
+
+
+def _launch_times(table: pa.Table) -> npt.NDArray[np.int64]:
+    launch, start = ints(table, "launch_ts_ns"), ints(table, "ts_ns")
+    return np.where(launch == NULL, start, launch)
+
+
+def _phase_codes(table: pa.Table) -> npt.NDArray[np.int64]:
+    column, values = codes(table, "phase")
+    lookup = np.array([*(PHASES.index(v) if v in PHASES else UNKNOWN for v in values), UNKNOWN], dtype=np.int64)
+    return lookup[column]
+
+
+def _settled_phases(
+    phase: npt.NDArray[np.int64],
+    step: npt.NDArray[np.int64],
+    order: npt.NDArray[np.int64],
+    backward_before: npt.NDArray[np.bool_],
+) -> npt.NDArray[np.int64]:
+    """Phases by position as well as by thread.
+
+    What follows the last backward work of its step is after backward (`OPTIMIZER`), whoever issued it; what directly
+    follows backward work within a step may still belong to it (a reduction issued by the framework once autograd has
+    returned), so it is `UNKNOWN`, not forward.
+    """
+    settled = phase.copy()
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    evidence = (phase == BACKWARD) | backward_before
+    if not evidence.any():
+        return settled
+    last = np.full(int(step.max(initial=0)) + 2, -1, dtype=np.int64)
+    np.maximum.at(last, step[evidence], place[evidence])
+    early = (phase == FORWARD) | (phase == UNKNOWN)
+    settled[early & backward_before] = UNKNOWN
+    ended = last[step]
+    after = (place > ended) | ((place == ended) & backward_before)
+    settled[early & after & (ended >= 0)] = OPTIMIZER
+    return settled
+
+
+def _payload(table: pa.Table) -> npt.NDArray[np.int64]:
+    """The ledger's S in elements: the larger side of gathers and scatters, the steadier side of uneven exchanges."""
+    given, taken = ints(table, "in_nelems"), ints(table, "out_nelems")
+    primitive, names = codes(table, "primitive")
+    size = np.maximum(given, taken)
+    exchanges = primitive == code_of(names, "all_to_all")
+    if exchanges.any():
+        values, counts = np.unique(np.concatenate([given[exchanges], taken[exchanges]]), return_counts=True)
+        often_in = counts[np.searchsorted(values, given[exchanges])]
+        often_out = counts[np.searchsorted(values, taken[exchanges])]
+        steady = np.where(often_in > often_out, given[exchanges], taken[exchanges])
+        size[exchanges] = np.where(often_in == often_out, size[exchanges], steady)
+    return size
+
+
+def _spread(table: pa.Table, name: str) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Per row of a split list: whether there is one, whether all entries are equal, whether one entry is not zero."""
+    offsets, flat = lists(table, name)
+    lengths = np.diff(offsets)
+    rows = np.repeat(np.arange(len(lengths)), lengths)
+    nonzero = np.bincount(rows, weights=flat != 0, minlength=len(lengths))
+    total = np.bincount(rows, weights=flat, minlength=len(lengths))
+    safe = np.maximum(lengths, 1)
+    off_mean = np.bincount(rows, weights=flat * safe[rows] != total[rows], minlength=len(lengths))
+    return lengths > 0, off_mean == 0, (nonzero == 1) & (lengths > 1)
+
+
+def _split_codes(table: pa.Table) -> npt.NDArray[np.int64]:
+    """0 equal, 1 one entry not zero, 2 uneven, -1 not an all-to-all."""
+    primitive, names = codes(table, "primitive")
+    listed_in, even_in, single_in = _spread(table, "in_split")
+    listed_out, even_out, single_out = _spread(table, "out_split")
+    uneven = (listed_in & ~even_in) | (listed_out & ~even_out)
+    single = listed_in & listed_out & single_in & single_out
+    code = np.where(single, 1, np.where(uneven, 2, 0))
+    return np.where(primitive == code_of(names, "all_to_all"), code, NULL)
+
+
+def _call_keys(table: pa.Table) -> tuple[npt.NDArray[np.int64], dict[str, list[str]]]:
+    """One row of codes per call; calls with equal rows are one family."""
+    text = {name: codes(table, name) for name in ("primitive", "op", "dtype", "direction", "role", "library")}
+    offsets, _ = lists(table, "shape")
+    split = _split_codes(table)
+    payload = _payload(table)
+    columns = [
+        ints(table, "group"),
+        *(text[name][0] for name in ("primitive", "op", "dtype", "direction", "role", "library")),
+        payload,
+        np.where(split == 1, 2, split),  # a lone one-hot among uneven exchanges is chance: decided per family
+        ints(table, "peer"),
+        np.diff(offsets),
+    ]
+    extra = {name: values for name, (_, values) in text.items()}
+    return np.stack(columns, axis=1) if len(payload) else np.empty((0, 11), dtype=np.int64), extra
+
+
+def _regular_steps(step: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The step of each call, and the steps with the usual number of calls: clipped ones are left out.
+
+    Steps may differ in earnest (a first iteration that rebuilds buckets); the number of calls most steps share, the
+    latest such number at a tie, counts as usual.
+    """
+    seen, counts = np.unique(step[step >= 0], return_counts=True)
+    if not len(seen):
+        return np.zeros_like(step), np.empty(0, dtype=np.int64)
+    values, often = np.unique(counts, return_counts=True)
+    best = values[often == often.max()]
+    last = next(count for count in counts[::-1] if count in best)
+    return step, seen[counts == last]
+
+
+def _families(
+    table: pa.Table,
+    unique: npt.NDArray[np.int64],
+    family_of_call: npt.NDArray[np.int64],
+    phase: npt.NDArray[np.int64],
+    step: npt.NDArray[np.int64],
+    regular: npt.NDArray[np.int64],
+    text: dict[str, list[str]],
+) -> tuple[Family, ...]:
+    inside = np.isin(step, regular) if len(regular) else np.ones(len(step), dtype=bool)
+    per_step = 1.0 / max(len(regular), 1)
+    count = len(unique)
+    cells = np.bincount(family_of_call[inside] * 4 + phase[inside], minlength=4 * count).reshape(-1, 4)
+    one_hot = np.bincount(family_of_call[_split_codes(table) == 1], minlength=count)
+    total = np.bincount(family_of_call, minlength=count)
+
+    def say(name: str, code: int) -> str:
+        return text[name][code] if code >= 0 else ""
+
+    families = []
+    for index, row in enumerate(unique.tolist()):
+        group, primitive, op, dtype, direction, role, library, size, split, peer, ndim = row
+        phases = cells[index] * per_step
+        kind = None if split == NULL else "equal" if split == 0 else "uneven"
+        if kind == "uneven" and one_hot[index] == total[index]:
+            kind = "one_hot"
+        families.append(
+            Family(
+                index=index,
+                group=group,
+                primitive=say("primitive", primitive),
+                op=say("op", op),
+                dtype=say("dtype", dtype),
+                size=size,
+                calls_per_step=float(phases.sum()),
+                by_phase=(float(phases[0]), float(phases[1]), float(phases[2]), float(phases[3])),
+                split=kind,
+                direction=say("direction", direction) or None,
+                peer=peer,
+                ndim=ndim,
+                role=say("role", role) or "payload",
+                library=say("library", library),
+            )
+        )
+    return tuple(families)
+
+
+def _groups(table: pa.Table, use_names: bool) -> tuple[GroupView, ...]:
+    columns = table.select(["name", "desc", "size", "ranks", "declared"]).to_pydict()
+    return tuple(
+        GroupView(
+            size=size or (len(ranks) if ranks else 0),
+            ranks=tuple(ranks) if ranks else None,
+            name=name or "",
+            desc=(desc or "") if use_names else "",
+            declared=bool(declared),
+        )
+        for name, desc, size, ranks, declared in zip(*columns.values(), strict=True)
+    )
+
+
+def _window(rank: LabelledRank, launches: npt.NDArray[np.int64], regular: npt.NDArray[np.int64]) -> tuple[int, int]:
+    """Start and end of the step that `RankView.sequence` shows, in ns."""
+    steps = rank.trace.steps
+    if len(regular) and regular[-1] < steps.num_rows:
+        start = int(ints(steps, "ts_ns")[regular[-1]])
+        return start, start + int(ints(steps, "dur_ns")[regular[-1]])
+    return (int(launches[0]), int(launches[-1])) if len(launches) else (0, 0)
+
+
+def _mark_times(rank: LabelledRank, kind: str) -> npt.NDArray[np.int64]:
+    marks = rank.trace.cpu_marks
+    kinds, names = codes(marks, "kind")
+    return np.sort(ints(marks, "ts_ns")[kinds == code_of(names, kind)])
+
+
+def _attention_times(rank: LabelledRank) -> npt.NDArray[np.int64]:
+    """Starts of attention: the kernels on a GPU, the outermost attention operators on a CPU."""
+    source = rank.trace.gpu_events if rank.trace.on_gpu else rank.trace.cpu_marks
+    column, names = codes(source, "name")
+    wanted = np.array([*(_is_attention(name, rank.trace.on_gpu) for name in names), False], dtype=bool)
+    return np.sort(ints(source, "ts_ns")[wanted[column]]) if len(column) else np.empty(0, dtype=np.int64)
+
+
+def _is_attention(name: str, kernel: bool) -> bool:
+    low = name.lower()
+    if kernel:
+        return "flash" in low or "fmha" in low or "attention" in low
+    return low.startswith(("aten::_scaled_dot_product", "aten::scaled_dot_product_attention_math"))
+
+
+def _since(rank: LabelledRank, launches: npt.NDArray[np.int64], step: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Per launch (in order), the launch before it, or the start of its step if that is later."""
+    before = np.concatenate([launches[:1], launches[:-1]])
+    starts = np.append(ints(rank.trace.steps, "ts_ns"), np.iinfo(np.int64).min)
+    return np.maximum(before, starts[step])
+
+
+def _marks_between(
+    marks: npt.NDArray[np.int64], since: npt.NDArray[np.int64], upto: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """How many marks lie in each interval [since, upto)."""
+    return np.searchsorted(marks, upto) - np.searchsorted(marks, since)
+
+
+def _actions(rank: LabelledRank, bounds: tuple[int, int]) -> tuple[str, ...]:
+    """Pipeline actions that torch.distributed.pipelining writes as ``PP:<action>`` (schedules.py)."""
+    marks = rank.trace.cpu_marks
+    column, names = codes(marks, "name")
+    wanted = np.array([*(name.startswith("PP:") for name in names), False], dtype=bool)
+    times = ints(marks, "ts_ns")
+    inside = wanted[column] & (times >= bounds[0]) & (times <= bounds[1]) if len(column) else np.zeros(0, dtype=bool)
+    rows: list[int] = np.flatnonzero(inside).tolist()
+    return tuple(names[column[row]][3:] for row in sorted(rows, key=lambda row: int(times[row])))
+
+
+def _has_backward(rank: LabelledRank, autograd: npt.NDArray[np.int64], phase: npt.NDArray[np.int64]) -> bool | None:
+    if len(autograd) or (phase == BACKWARD).any():
+        return True
+    return False if rank.trace.cpu_marks.num_rows else None
