@@ -5,3 +5,25 @@
 >>> a.layout.tp, a.layout.pp, a.layout.dp              # doctest: +SKIP
 (2, 2, 2)
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from analyzer.model import Analysis as Analysis
+    from analyzer.options import Options as Options
+    from analyzer.pipeline import analyze as analyze
+
+__all__ = ["Analysis", "Options", "analyze"]
+
+_HOME = {"Analysis": "analyzer.model", "Options": "analyzer.options", "analyze": "analyzer.pipeline"}
+
+
+def __getattr__(name: str) -> object:
+    """Load a part only when it is asked for: ``analyze --version`` must not import NumPy (PEP 562)."""
+    if name in _HOME:
+        from importlib import import_module
+
+        return getattr(import_module(_HOME[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

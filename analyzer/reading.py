@@ -8,12 +8,15 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from analyzer.exposure import timeline
 from analyzer.measured import Labelled
 from analyzer.options import Options
 from analyzer.step_marks import step_marks
+
+if TYPE_CHECKING:
+    from heuristics.kernel_table import KernelTable
 
 
 def read_all(paths: Sequence[Path], options: Options) -> list[Labelled]:
@@ -29,7 +32,9 @@ def read_all(paths: Sequence[Path], options: Options) -> list[Labelled]:
     Raises:
         InputError: a file cannot be used.
     """
-    table = _kernel_table(options.kernel_table)
+    from heuristics.kernel_table import KernelTable
+
+    table = KernelTable.load(options.kernel_table) if options.kernel_table else None
     jobs = [(path, table, options.use_names) for path in paths]
     out: list[Labelled] = []
     for done, found in enumerate(_run(jobs, options.workers), 1):
@@ -39,7 +44,7 @@ def read_all(paths: Sequence[Path], options: Options) -> list[Labelled]:
     return out
 
 
-def _run(jobs: Sequence[tuple[Path, Any, bool]], workers: int) -> Iterator[list[Labelled]]:
+def _run(jobs: Sequence[tuple[Path, KernelTable | None, bool]], workers: int) -> Iterator[list[Labelled]]:
     workers = min(workers, len(jobs))
     if workers <= 1:
         yield from map(_read_one, jobs)
@@ -53,8 +58,9 @@ def _start_method() -> str:
     return "fork" if sys.platform == "linux" and threading.active_count() == 1 else "spawn"
 
 
-def _read_one(job: tuple[Path, Any, bool]) -> list[Labelled]:
+def _read_one(job: tuple[Path, KernelTable | None, bool]) -> list[Labelled]:
     from heuristics.label import label
+
     from parsers import read
 
     path, table, use_names = job

@@ -100,7 +100,9 @@ def _about(r: Labelled) -> list[str]:
     if not r.labelled.trace.on_gpu and r.labelled.collectives.num_rows:
         notes.append("no GPU ran: communication is the operator, exposure is measured against the threads' operators")
     if identity.rank_source not in ("metadata", None):
-        notes.append(f"the rank comes from the {str(identity.rank_source).replace('_', ' ')}, not from the trace's header")
+        notes.append(
+            f"the rank comes from the {str(identity.rank_source).replace('_', ' ')}, not from the trace's header"
+        )
     if r.line.clipped:
         notes.append(f"{r.line.clipped} GPU events outlasted a later event of their own stream: cut at its start")
     notes += [f"{what} ({count} calls)" for what, count in stats.conflicts]

@@ -1,0 +1,129 @@
+"""The ``analyze`` command: finds the command that was meant, and turns every failure into one line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import click
+
+COMMANDS = {
+    "run": "Layout, collectives, exposed communication, ledger comparison and findings of one job.",
+    "predict": "The ledger alone: bytes a layout sends, state bytes, pipeline bubble.",
+}
+"""Each lives in ``analyzer.commands`` under its own name and is imported only when it is called."""
+
+DEFAULT = "run"
+
+USAGE, INCONCLUSIVE, INTERRUPTED = 2, 3, 130
+
+
+class Commands(click.Group):
+    """Commands that are loaded when called; the name of the default one may be left out."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 click's signature
+        """The names, in the order of the contract."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import a command."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"analyzer.commands.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Insert the default command where none is named; without any argument, show the help."""
+        if not args:
+            args = ["--help"]
+        if args[0] not in COMMANDS and args[0] not in ("-h", "--help", "--version"):
+            args = [DEFAULT, *args]
+        return super().parse_args(ctx, args)
+
+    def main(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
+    ) -> Any:
+        """Run; failures become one line on stderr and an exit code, a traceback only where it was asked for."""
+        extra["standalone_mode"] = False
+        argv = list(sys.argv[1:] if args is None else args)
+        try:
+            code = super().main(argv, prog_name or "analyze", **extra)
+        except Exception as error:
+            if "--debug" in argv or os.environ.get("COMMLENS_DEBUG"):
+                raise
+            code = _explain(error)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _explain(error: Exception) -> int:
+    """Say what went wrong in one line."""
+    from analyzer.errors import InconclusiveError
+    from parsers.errors import InputError
+
+    if isinstance(error, click.exceptions.Abort):
+        click.echo("analyze: interrupted", err=True)
+        return INTERRUPTED
+    if isinstance(error, click.ClickException):
+        click.echo(_line(_usage(error)), err=True)
+        return USAGE
+    if isinstance(error, BrokenPipeError):
+        # The reader of stdout has gone, as in `analyze ... | head`; Python must not try to flush to it again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    if isinstance(error, InconclusiveError):
+        click.echo(_line(str(error)), err=True)
+        return INCONCLUSIVE
+    if isinstance(error, (InputError, OSError)):
+        click.echo(_line(str(error)), err=True)
+        return USAGE
+    if type(error).__name__ == "LedgerError":
+        click.echo(_line(str(error)), err=True)
+        return USAGE
+    click.echo(
+        _line(f"internal error: {type(error).__name__}: {error}; --debug shows where, please report it"), err=True
+    )
+    return USAGE
+
+
+def _usage(error: click.ClickException) -> str:
+    context = getattr(error, "ctx", None)
+    where = f" (see {context.command_path} --help)" if context is not None else ""
+    return f"{error.format_message().rstrip('.')}{where}"
+
+
+def _line(text: str) -> str:
+    """One line, and no control characters from a file name or a trace on the terminal."""
+    return "analyze: " + "".join(c if c.isprintable() else " " for c in " ".join(text.split()))
+
+
+EPILOG = """\b
+Examples:
+  analyze traces/                              all ranks of one job
+  analyze rank0.json.gz                        what one rank can tell
+  analyze traces/ --model llama3-70b --layout tp8-dp8
+  analyze traces/ --format json -o result.json
+"""
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=EPILOG,
+    help="Which collective each byte of a distributed job belongs to, how much of it was exposed, and the parallel "
+    "layout that explains it. `analyze TRACE...` is short for `analyze run TRACE...`.",
+)
+@click.version_option(package_name="commlens", prog_name="analyze")
+def main() -> None:
+    """The group has nothing to do itself."""
+
+
+if __name__ == "__main__":
+    main()

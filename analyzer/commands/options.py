@@ -1,0 +1,99 @@
+"""Options that several commands share, and what they need: one definition each."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class StepRange(click.ParamType):
+    """``3:6`` (both ends included), ``3:``, ``:6`` or ``3``."""
+
+    name = "FIRST:LAST"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
+        """Text to (first, last)."""
+        if isinstance(value, tuple):
+            return value
+        match = re.fullmatch(r"(\d*)(:?)(\d*)", str(value))
+        if match is None or not (match[1] or match[3]):
+            self.fail(f"{value!r} is not a range of steps such as 3:6", param, ctx)
+        first = int(match[1] or 0)
+        last = int(match[3]) if match[3] else 2**62 if match[2] else first
+        if last < first:
+            self.fail(f"{value!r} ends before it begins", param, ctx)
+        return first, last
+
+
+def cores() -> int:
+    """Processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def debug(command: F) -> F:
+    """``--debug``, which `analyzer.cli` looks for itself."""
+    return click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an internal error.")(
+        command
+    )
+
+
+def output(*formats: str) -> Callable[[F], F]:
+    """``--format`` and ``--output``."""
+
+    def decorate(command: F) -> F:
+        command = click.option(
+            "-o", "--output", "output", metavar="PATH", default="-", help="Write the result to this file; - is stdout."
+        )(command)
+        return click.option(
+            "--format", "form", type=click.Choice(formats), default=formats[0], show_default=True, help="Result format."
+        )(command)
+
+    return decorate
+
+
+def model(command: F) -> F:
+    """``--model``."""
+    return click.option(
+        "--model",
+        metavar="PRESET|FILE",
+        help="The model: a preset such as llama3-70b, a Hugging Face config.json, or a YAML file.",
+    )(command)
+
+
+_READING = (
+    click.option(
+        "--layout", metavar="LAYOUT", help="The layout you believe in, tp8-cp1-pp16-dp128[-ep1]: it is verified."
+    ),
+    click.option("--gpus-per-node", type=click.IntRange(min=1), metavar="N", help="GPUs of one host."),
+    click.option("--steps", type=StepRange(), help="Measure these steps only, both ends included."),
+    click.option("--ignore-names", is_flag=True, help="Infer from behaviour alone: group names are not read."),
+    click.option(
+        "--ledger-profile", default="auto", show_default=True, metavar="NAME", help="Whose traffic to predict."
+    ),
+    click.option(
+        "--kernel-table",
+        type=click.Path(dir_okay=False),
+        metavar="FILE",
+        help="A TOML file with further communication kernels and operators.",
+    ),
+    click.option(
+        "--workers", type=click.IntRange(min=1), metavar="N", help="Processes that read files [default: cores]."
+    ),
+    click.option("--strict", is_flag=True, help="Any repair, cut file or missing rank is an error (exit code 3)."),
+    click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings on stderr."),
+    click.option("-v", "--verbose", is_flag=True, help="Say on stderr what was read from where, and how fast."),
+    click.option("--no-progress", is_flag=True, help="No progress bar."),
+)
+
+
+def reading(command: F) -> F:
+    """The options of every command that reads traces, and the traces themselves."""
+    for option in reversed(_READING):
+        command = option(command)
+    return click.argument("traces", nargs=-1, required=True, metavar="TRACE...")(command)

@@ -1,0 +1,119 @@
+"""``analyze run``: the main job."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import click
+
+from analyzer.commands import options
+
+if TYPE_CHECKING:
+    from analyzer.model import Analysis
+
+EPILOG = """\b
+Examples:
+  analyze traces/                        every trace in a directory: one job
+  analyze 'traces/rank*.json.gz'         a glob
+  analyze rank0.json.gz --format json    one rank, as a document
+  analyze traces/ --layout tp2-pp2-dp2   verify a layout
+"""
+
+
+@click.command("run", epilog=EPILOG)
+@options.reading
+@options.model
+@options.output("text", "json", "md")
+@options.debug
+def command(traces: tuple[str, ...], form: str, output: str, **given: Any) -> None:
+    """Analyse the traces of one job: files, globs, or a directory with all its ranks.
+
+    Prints what can be trusted, the parallel layout with its evidence, the collectives, how much communication was
+    exposed, the comparison with the ledger, and findings.
+    """
+    from analyzer.pipeline import analyze
+    from analyzer.render import render, write
+
+    quiet = given.pop("quiet")
+    verbose = given.pop("verbose")
+    show_progress = not given.pop("no_progress") and not quiet
+    _check_exist(traces)
+    progress = _Progress(show_progress and sys.stderr.isatty(), verbose)
+    with progress:
+        analysis = analyze(traces, progress=progress.report, **_for_analysis(given))
+    if verbose:
+        _say_inputs(analysis)
+    if form != "text" and not quiet:
+        for warning in analysis.trust.warnings:
+            click.echo(f"warning: {warning}", err=True)
+    write(render(analysis, form, output), output)
+
+
+def _for_analysis(given: dict[str, Any]) -> dict[str, Any]:
+    """Command-line names to those of `analyzer.options.Options`."""
+    given["use_names"] = not given.pop("ignore_names")
+    given["workers"] = given["workers"] or options.cores()
+    return given
+
+
+def _check_exist(traces: tuple[str, ...]) -> None:
+    """A word that is no file may be a misspelled command."""
+    from analyzer.cli import COMMANDS
+
+    for name in traces:
+        if not Path(name).exists() and not set(name) & set("*?[/.\\"):
+            close = difflib.get_close_matches(name, COMMANDS, n=1)
+            if close:
+                raise click.UsageError(f"{name}: no such file or command; did you mean {close[0]!r}?")
+
+
+def _say_inputs(analysis: Analysis) -> None:
+    for item in analysis.inputs:
+        who = "rank unknown" if item.rank is None else f"rank {item.rank}"
+        state = "" if item.complete else ", cut"
+        click.echo(f"{item.path}: {item.format}, {who}, {item.events} events, {item.bytes} bytes{state}", err=True)
+
+
+class _Progress:
+    """A bar on stderr for reads that take over a second, and a line per file when asked for."""
+
+    def __init__(self, bar: bool, lines: bool) -> None:
+        self._bar = bar
+        self._lines = lines
+        self._live: Any = None
+        self._task: Any = None
+        self._began = 0.0
+
+    def __enter__(self) -> Self:
+        from time import monotonic
+
+        self._began = monotonic()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def report(self, done: int, total: int, path: str) -> None:
+        """One more file has been read."""
+        from time import monotonic
+
+        if self._lines:
+            click.echo(f"read {done} of {total}: {path}", err=True)
+        if not self._bar or monotonic() - self._began < 1 or total == 1:
+            return
+        if self._live is None:
+            self._start(total)
+        self._live.update(self._task, completed=done)
+
+    def _start(self, total: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("reading"), BarColumn(), MofNCompleteColumn(), TextColumn("files"), TimeRemainingColumn())
+        self._live = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._task = self._live.add_task("reading", total=total)
+        self._live.start()

@@ -1,0 +1,1 @@
+"""One module per output. A reporter formats an `Analysis`; it computes nothing."""
