@@ -1,26 +1,18 @@
-"""Arrow columns as NumPy arrays, with nulls made explicit."""
+"""Building Arrow columns from NumPy arrays and row numbers; reading them is `heuristics.arrays`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from heuristics.arrays import NULL
+
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-
-NONE = -1
-"""A row number that stands for no row."""
-
-
-def ints(table: pa.Table, name: str, null: int = -1) -> Ints:
-    """An integer column as int64; ``null`` stands for missing values."""
-    column = table.column(name)
-    if column.null_count:
-        column = column.fill_null(null)
-    return np.asarray(column.to_numpy(), dtype=np.int64)
 
 
 def known(table: pa.Table, name: str) -> Bools:
@@ -28,50 +20,42 @@ def known(table: pa.Table, name: str) -> Bools:
     return np.asarray(table.column(name).is_valid().to_numpy(), dtype=np.bool_)
 
 
-def codes(table: pa.Table, name: str) -> tuple[npt.NDArray[np.int32], list[str]]:
-    """A text column as numbers and the distinct texts they stand for; -1 where it is null."""
-    return encode(table.column(name))
+def none(n: int) -> Ints:
+    """``n`` times `NULL`: row numbers that stand for no row."""
+    return np.full(n, NULL, dtype=np.int64)
 
 
-def encode(column: pa.ChunkedArray | pa.Array) -> tuple[npt.NDArray[np.int32], list[str]]:
-    """Text as numbers and the distinct texts they stand for; -1 where it is null."""
-    if not len(column):
-        return np.empty(0, np.int32), []
-    if not pa.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
-    if isinstance(column, pa.ChunkedArray):
-        column = column.unify_dictionaries().chunk(0) if column.num_chunks == 1 else _joined(column)
-    indices = column.indices.fill_null(-1) if column.indices.null_count else column.indices
-    return np.asarray(indices, dtype=np.int32), column.dictionary.to_pylist()
+def at(values: npt.NDArray[Any], rows: Ints, null: Any = NULL) -> npt.NDArray[Any]:
+    """``values[rows]``, with ``null`` where the row is `NULL`."""
+    if not len(values):
+        return np.full(len(rows), null, dtype=values.dtype)
+    return np.where(rows >= 0, values[np.maximum(rows, 0)], null)
 
 
-def _joined(column: pa.ChunkedArray) -> pa.DictionaryArray:
-    chunks = column.unify_dictionaries().chunks
-    indices = pa.concat_arrays([chunk.indices for chunk in chunks])
-    return pa.DictionaryArray.from_arrays(indices, chunks[0].dictionary)
+def first(*sources: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Row by row, the first of the given values that is not `NULL`."""
+    out = sources[0].copy()
+    for source in sources[1:]:
+        missing = out == NULL
+        out[missing] = source[missing]
+    return out
 
 
-def take(column: Any, rows: Ints) -> pa.Array:
-    """Values of a column at the given rows; null where the row is `NONE`."""
-    index = pa.array(rows, mask=rows < 0)
-    taken = column.take(index)
+def take(column: pa.ChunkedArray, rows: Ints) -> pa.Array:
+    """Values of a column at the given rows; null where the row is `NULL`."""
+    taken = column.take(pa.array(rows, mask=rows < 0))
     return taken.combine_chunks() if isinstance(taken, pa.ChunkedArray) else taken
 
 
-def nullable(values: npt.NDArray[Any], valid: Bools, kind: pa.DataType) -> pa.Array:
-    """An Arrow array of ``kind`` that is null where ``valid`` is false."""
-    return pa.array(values, type=kind, mask=~valid)
+def nullable(values: npt.NDArray[Any], kind: pa.DataType, valid: Bools | None = None) -> pa.Array:
+    """An Arrow array of ``kind``, null where ``valid`` is false (or, without it, where the value is `NULL`)."""
+    return pa.array(values, mask=values == NULL if valid is None else ~valid).cast(kind)
 
 
-def texts(values: list[str], number: npt.NDArray[Any]) -> pa.DictionaryArray:
-    """Dictionary-encoded text from numbers into ``values``; null where the number is negative."""
-    index = pa.array(number.astype(np.int32), mask=number < 0)
-    return pa.DictionaryArray.from_arrays(index, pa.array(values, type=pa.string()))
-
-
-def first_known(*sources: Ints) -> Ints:
-    """Row by row, the first of the given values that is not `NONE`."""
-    out = sources[0].copy()
-    for source in sources[1:]:
-        out = np.where(out == NONE, source, out)
-    return out
+def texts(values: Sequence[str], number: npt.NDArray[Any]) -> pa.DictionaryArray:
+    """Dictionary-encoded text from numbers into ``values`` (which may repeat); null where the number is `NULL`."""
+    unique = list(dict.fromkeys(values))
+    place = {value: i for i, value in enumerate(unique)}
+    lookup = np.array([*(place[value] for value in values), NULL], dtype=np.int32)
+    index = lookup[number]
+    return pa.DictionaryArray.from_arrays(pa.array(index, mask=index < 0), pa.array(unique, type=pa.string()))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from heuristics.columns import NONE, Bools, Ints
+from heuristics.arrays import NULL
+from heuristics.columns import Bools, Ints
 
 
 def parents(thread: Ints, start: Ints, end: Ints, rank: Ints) -> Ints:
-    """The innermost interval of the same thread that encloses each interval, `NONE` for none.
+    """The innermost interval of the same thread that encloses each interval, `NULL` for none.
 
     An interval is enclosed when it starts inside the other one: ends are cut to microseconds by some writers, so the
     end of a callee may lie past the end of its caller. Points are intervals with ``start == end``.
@@ -28,7 +29,7 @@ def parents(thread: Ints, start: Ints, end: Ints, rank: Ints) -> Ints:
     ends = np.maximum(end[order], starts + 1)
     above = np.arange(-1, n - 1, dtype=np.int64)
     if n:
-        above[np.flatnonzero(np.r_[True, threads[1:] != threads[:-1]])] = NONE
+        above[np.flatnonzero(np.r_[True, threads[1:] != threads[:-1]])] = NULL
     while True:
         # What does not enclose the row before does not enclose this row either, so its candidate can be skipped to.
         open_ = above >= 0
@@ -37,13 +38,13 @@ def parents(thread: Ints, start: Ints, end: Ints, rank: Ints) -> Ints:
         if not wrong.any():
             break
         above[wrong] = above[above[wrong]]
-    out = np.full(n, NONE, dtype=np.int64)
-    out[order] = np.where(above >= 0, order[np.maximum(above, 0)], NONE)
+    out = np.full(n, NULL, dtype=np.int64)
+    out[order] = np.where(above >= 0, order[np.maximum(above, 0)], NULL)
     return out
 
 
 def nearest(parent: Ints, of: Ints, wanted: Bools) -> Ints:
-    """Climb from each row of ``of`` (itself included) to the first row that is wanted; `NONE` where there is none."""
+    """Climb from each row of ``of`` (itself included) to the first row that is wanted; `NULL` where there is none."""
     row = of.copy()
     while True:
         climb = row >= 0
@@ -72,8 +73,8 @@ def above_any(parent: Ints, chosen: Bools) -> Bools:
 
 
 def first_inside(parent: Ints, wanted: Bools, inside: Bools, start: Ints) -> Ints:
-    """For every row of ``inside``, the earliest wanted row that it encloses; `NONE` where there is none."""
-    out = np.full(len(parent), NONE, dtype=np.int64)
+    """For every row of ``inside``, the earliest wanted row that it encloses; `NULL` where there is none."""
+    out = np.full(len(parent), NULL, dtype=np.int64)
     rows = np.flatnonzero(wanted)
     owner = nearest(parent, parent[rows], inside)
     rows, owner = rows[owner >= 0], owner[owner >= 0]

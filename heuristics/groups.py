@@ -1,0 +1,206 @@
+"""Who takes part: the process groups of a rank, and which of them each call ran on.
+
+Declared groups come from `distributedInfo.pg_config` (torch.distributed.distributed_c10d `_get_all_pg_configs`), which
+lists every group that the rank belongs to, in full. The arguments of a call (torch/csrc/profiler/util.cpp
+`saveNcclMeta`) repeat the group, but only as an arithmetic progression, and cut after 30 ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from heuristics.arrays import NULL, codes, ints, lists
+from heuristics.columns import Ints, none
+from parsers import tables
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from parsers.tables import RankIdentity
+
+
+@dataclass(frozen=True)
+class Mention:
+    """A group as one call names it; null for what the call does not say."""
+
+    name: str | None
+    desc: str | None
+    size: int | None
+    start: int | None
+    stride: int | None
+    listed: tuple[int, ...]
+    cut: bool
+
+    @property
+    def known_size(self) -> int | None:
+        """Number of members, from `Group size` or from a complete list."""
+        if self.size is not None and self.size > 0:
+            return self.size
+        return len(self.listed) if self.listed and not self.cut else None
+
+
+def members(mention: Mention, identity: RankIdentity) -> tuple[tuple[int, ...] | None, str]:
+    """The ranks of a mentioned group in group order, or null, and what they were read from."""
+    size, listed = mention.known_size, mention.listed
+    if listed and not mention.cut and len(listed) == size:
+        return listed, "listed"
+    if size is None:
+        return None, "none"
+    if mention.start is not None and mention.stride is not None and (mention.stride > 0 or size == 1):
+        return tuple(range(mention.start, mention.start + size * max(mention.stride, 1), max(mention.stride, 1))), (
+            "start_stride"
+        )
+    whole = _from_cut(listed, size) if mention.cut else None
+    if whole is not None:
+        return whole, "cut_list"
+    if size == 1 and identity.rank is not None:
+        return (identity.rank,), "members"
+    if identity.world_size is not None and size == identity.world_size:
+        return tuple(range(size)), "members"
+    return None, "none"
+
+
+def _from_cut(listed: tuple[int, ...], size: int) -> tuple[int, ...] | None:
+    """The arithmetic progression behind a cut list, if its entries fit one.
+
+    Kineto computes the list from start and stride (saveNcclMeta), writes 30 entries and an ellipsis (torch 2.4) or 29,
+    an ellipsis and the last one (newer).
+    """
+    if len(listed) < 3 or size < len(listed):
+        return None
+    stride = listed[1] - listed[0]
+    whole = tuple(range(listed[0], listed[0] + size * stride, stride)) if stride > 0 else ()
+    if whole[: len(listed)] == listed or (whole[: len(listed) - 1] == listed[:-1] and whole[-1:] == listed[-1:]):
+        return whole
+    return None
+
+
+def group_key(ranks: Sequence[int] | None, *, size: int | None, name: str | None) -> Hashable:
+    """What is equal for the same group on all of its ranks, and differs between groups.
+
+    The set of ranks where it is known; else the identifier and size, which `torch.distributed` keeps equal on all
+    ranks of a group (distributed_c10d `_process_group_name`).
+    """
+    if ranks is not None:
+        return frozenset(ranks)
+    return ("unknown ranks", name, size)
+
+
+def group_keys(groups: pa.Table) -> list[Hashable]:
+    """`group_key` of every row of `parsers.tables.GROUPS`."""
+    columns = groups.select(["ranks", "size", "name"]).to_pydict()
+    return [
+        group_key(ranks, size=size, name=name)
+        for ranks, size, name in zip(columns["ranks"], columns["size"], columns["name"], strict=True)
+    ]
+
+
+def resolve(declared: pa.Table, records: pa.Table, rows: Ints, identity: RankIdentity) -> tuple[pa.Table, Ints]:
+    """Find the group of every call.
+
+    Args:
+        declared: the file's `parsers.tables.GROUPS`.
+        records: `parsers.tables.COMM_RECORDS`.
+        rows: per call, the record that carries its metadata, or `NULL`.
+        identity: of the rank.
+
+    Returns:
+        The groups (declared ones first, then those only seen in calls, in order of first use) and, per call, the row
+        of its group or `NULL`.
+    """
+    keys, sample = _mentions(records, rows)
+    known = _Known(declared)
+    place = none(len(sample) + 1)
+    for number, mention in enumerate(sample):
+        place[number] = known.place(mention, identity)
+    return known.table(), place[keys]
+
+
+class _Known:
+    """The groups met so far."""
+
+    def __init__(self, declared: pa.Table) -> None:
+        self.rows = declared.select(tables.GROUPS.names).to_pylist()
+        self.by_name: dict[str, int] = {}
+        for row, group in enumerate(self.rows):
+            self.by_name.setdefault(group["name"], row)
+        self.seen: dict[Hashable, int] = {}
+        for row, group in enumerate(self.rows):
+            self.rows[row] = {**group, "size": group["size"] or (len(group["ranks"]) if group["ranks"] else None)}
+
+    def place(self, mention: Mention, identity: RankIdentity) -> int:
+        if not mention.name and mention.known_size is None:
+            return NULL
+        ranks, source = members(mention, identity)
+        row = self.by_name.get(mention.name) if mention.name else None
+        if row is not None and self._fits(row, ranks, mention.known_size):
+            if self.rows[row]["ranks"] is None and ranks is not None:
+                self.rows[row] = {**self.rows[row], "ranks": list(ranks), "ranks_source": source, "size": len(ranks)}
+            return row
+        key = (mention.name, ranks, mention.known_size)
+        if key not in self.seen:
+            self.seen[key] = len(self.rows)
+            self.rows.append(
+                {
+                    "name": mention.name,
+                    "desc": mention.desc,
+                    "backend": None,
+                    "size": mention.known_size,
+                    "ranks": None if ranks is None else list(ranks),
+                    "ranks_source": source,
+                    "declared": False,
+                }
+            )
+        return self.seen[key]
+
+    def _fits(self, row: int, ranks: tuple[int, ...] | None, size: int | None) -> bool:
+        """Whether a call's group can be the declared one of the same name."""
+        group = self.rows[row]
+        if group["ranks"] is not None and ranks is not None:
+            return tuple(group["ranks"]) == ranks or set(group["ranks"]) == set(ranks)
+        return group["size"] is None or size is None or group["size"] == size
+
+    def table(self) -> pa.Table:
+        import pyarrow as pa
+
+        return pa.Table.from_pylist(self.rows, schema=tables.GROUPS)
+
+
+def _mentions(records: pa.Table, rows: Ints) -> tuple[Ints, list[Mention]]:
+    """Distinct groups among the given records: a number per row (the last is for `NULL`), and what each number says."""
+    used = np.unique(rows[rows >= 0])
+    if not len(used):
+        return np.where(rows >= 0, rows, -1), []
+    name, names = codes(records, "group_name")
+    desc, descs = codes(records, "group_desc")
+    size, start, stride = (ints(records, c) for c in ("group_size", "rank_start", "rank_stride"))
+    cut = ints(records, "group_ranks_cut")
+    offsets, flat = lists(records, "group_ranks")
+    length = np.diff(offsets)
+    weights = np.arange(1, len(flat) + 1, dtype=np.int64) - np.repeat(offsets[:-1], length)
+    mixed = np.concatenate([[0], np.cumsum((flat + 1) * (weights * 1_000_003 + 7))])
+    content = mixed[offsets[1:]] - mixed[offsets[:-1]]
+    table = np.stack([name, size, start, stride, cut, length, content], axis=1)[used]
+    _, example, number = np.unique(table, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(example, kind="stable")
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    sample = [
+        Mention(
+            name=names[name[row]] if name[row] >= 0 else None,
+            desc=descs[desc[row]] if desc[row] >= 0 else None,
+            size=None if size[row] == NULL else int(size[row]),
+            start=None if start[row] == NULL else int(start[row]),
+            stride=None if stride[row] == NULL else int(stride[row]),
+            listed=tuple(flat[offsets[row] : offsets[row + 1]].tolist()),
+            cut=bool(cut[row] > 0),
+        )
+        for row in used[example[order]].tolist()
+    ]
+    number_of = none(records.num_rows)
+    number_of[used] = rank[number.ravel()]
+    return np.where(rows >= 0, number_of[np.maximum(rows, 0)], NULL), sample
