@@ -48,6 +48,7 @@ class ModelGuess:
     hidden: int | None = None
     tokens_per_microbatch: int | None = None
     parameters_per_rank: int | None = None  # dense parameters held by one (tp, pp) shard before data-parallel sharding
+    activation_elements: int | None = None  # at a layer boundary, one microbatch, before tensor-parallel sharding
     kv_width: int | None = None
     experts: int | None = None
     vocab: int | None = None

@@ -60,6 +60,7 @@ class Family:
         by_phase: calls per step in forward, backward, optimizer, unknown.
         split: ``equal``, ``uneven`` or ``one_hot`` for all-to-alls, else None.
         ndim: dimensions of the tensor handed in, 0 if not recorded.
+        last_dim: its last dimension, 0 if not recorded.
     """
 
     index: int
@@ -74,6 +75,7 @@ class Family:
     direction: str | None = None
     peer: int = NULL
     ndim: int = 0
+    last_dim: int = 0
     role: str = "payload"
     library: str = ""
 
@@ -267,7 +269,8 @@ def _split_codes(table: pa.Table) -> npt.NDArray[np.int64]:
 def _call_keys(table: pa.Table) -> tuple[npt.NDArray[np.int64], dict[str, list[str]]]:
     """One row of codes per call; calls with equal rows are one family."""
     text = {name: codes(table, name) for name in ("primitive", "op", "dtype", "direction", "role", "library")}
-    offsets, _ = lists(table, "shape")
+    offsets, flat = lists(table, "shape")
+    ndim = np.diff(offsets)
     split = _split_codes(table)
     payload = _payload(table)
     columns = [
@@ -276,10 +279,11 @@ def _call_keys(table: pa.Table) -> tuple[npt.NDArray[np.int64], dict[str, list[s
         payload,
         np.where(split == 1, 2, split),  # a lone one-hot among uneven exchanges is chance: decided per family
         ints(table, "peer"),
-        np.diff(offsets),
+        ndim,
+        np.where(ndim > 0, np.append(flat, 0)[np.maximum(offsets[1:] - 1, 0)], 0),
     ]
     extra = {name: values for name, (_, values) in text.items()}
-    return np.stack(columns, axis=1) if len(payload) else np.empty((0, 11), dtype=np.int64), extra
+    return np.stack(columns, axis=1) if len(payload) else np.empty((0, 12), dtype=np.int64), extra
 
 
 def _regular_steps(step: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -318,7 +322,7 @@ def _families(
 
     families = []
     for index, row in enumerate(unique.tolist()):
-        group, primitive, op, dtype, direction, role, library, size, split, peer, ndim = row
+        group, primitive, op, dtype, direction, role, library, size, split, peer, ndim, last_dim = row
         phases = cells[index] * per_step
         kind = None if split == NULL else "equal" if split == 0 else "uneven"
         if kind == "uneven" and one_hot[index] == total[index]:
@@ -337,6 +341,7 @@ def _families(
                 direction=say("direction", direction) or None,
                 peer=peer,
                 ndim=ndim,
+                last_dim=last_dim,
                 role=say("role", role) or "payload",
                 library=say("library", library),
             )
@@ -399,7 +404,8 @@ def _marks_between(
     marks: npt.NDArray[np.int64], since: npt.NDArray[np.int64], upto: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
     """How many marks lie in each interval [since, upto)."""
-    return np.searchsorted(marks, upto) - np.searchsorted(marks, since)
+    found: npt.NDArray[np.int64] = np.searchsorted(marks, upto) - np.searchsorted(marks, since)
+    return found
 
 
 def _actions(rank: LabelledRank, bounds: tuple[int, int]) -> tuple[str, ...]:

@@ -12,7 +12,6 @@ import numpy as np
 
 from heuristics.dimensions.claim import STRONG, WEAK, Claim, Test, count
 from heuristics.dimensions.p2p import Traffic, traffic
-
 from heuristics.view import BACKWARD
 
 if TYPE_CHECKING:
@@ -119,28 +118,30 @@ def _gaps_with_backward(view: RankView, where: npt.NDArray[np.int64]) -> int:
     return int(ran.sum())
 
 
-def simple_schedule(order: str, position: str | None) -> tuple[str | None, int | None, int | None]:
+def simple_schedule(
+    order: str, position: str | None, pipeline_ranks: int | None
+) -> tuple[str | None, int | None, int | None]:
     """GPipe and 1F1B with one stage per rank, recognised by the order of passes.
 
     Args:
         order: `Passes.order`.
         position: `Passes.position`.
+        pipeline_ranks: ranks of the pipeline, if known.
 
     Returns:
         The schedule, the microbatches, and the number of ranks behind this one (1F1B runs that many forward passes
         ahead); each None if the order does not tell. With no more microbatches than warm-up passes the two schedules
-        coincide on this rank.
+        coincide on a rank; 1F1B never runs ahead by more than the pipeline is long, and not at all on the last rank.
     """
     forwards, backwards = order.count(FORWARD_PASS), order.count(BACKWARD_PASS)
     if not forwards or forwards != backwards:
         return None, None, None
     lead = len(order) - len(order.lstrip(FORWARD_PASS))
     if lead == forwards:
-        coincide = position != "last" or forwards == 1
-        return (None if coincide else "gpipe"), forwards, None
-    if re.fullmatch(r"F+(BF)+B+", order) and order == "F" * lead + "BF" * (forwards - lead) + "B" * lead:
-        behind = 0 if position == "last" else lead - 1
-        return "1f1b", forwards, behind
+        longest = 1 if position == "last" else pipeline_ranks
+        return ("gpipe" if longest is not None and forwards > longest else None), forwards, None
+    if order == "F" * lead + "BF" * (forwards - lead) + "B" * lead:
+        return "1f1b", forwards, 0 if position == "last" else lead - 1
     return None, None, None
 
 

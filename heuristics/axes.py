@@ -1,0 +1,160 @@
+"""What one rank alone says about the mesh: a degree, a group and a weight per dimension."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from heuristics.dimensions.claim import FAIR, STRONG, Claim, elements, of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from heuristics.roles import Roles
+    from heuristics.view import Family, RankView
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One dimension as one rank sees it.
+
+    Attributes:
+        degree: members of the group, 0 if its size is not known.
+        ranks: the rank's own group, None if not listed.
+        weight: log odds of the claim ahead of its best rival.
+        claims: the claims behind it.
+    """
+
+    degree: int
+    ranks: tuple[int, ...] | None
+    weight: float
+    claims: tuple[Claim, ...]
+
+
+@dataclass(frozen=True)
+class Axes:
+    """All that one rank says about the mesh.
+
+    Attributes:
+        axes: ``tp``, ``cp``, ``pp``, ``ep`` where claimed.
+        sync: the group over which dense gradients are reduced (data times context), None without any.
+        shard, replicate: the two groups of hybrid sharding, both None otherwise.
+        expert_sync: groups over which only expert gradients are reduced.
+        ties: claims on tied embeddings between the first and the last stage.
+        dense: the claim whose traffic shows how dense parameters are sharded.
+    """
+
+    axes: Mapping[str, Axis] = field(default_factory=lambda: MappingProxyType({}))
+    sync: Axis | None = None
+    shard: Axis | None = None
+    replicate: Axis | None = None
+    expert_sync: tuple[Claim, ...] = ()
+    ties: tuple[Claim, ...] = ()
+    dense: Claim | None = None
+
+
+def axes(view: RankView, roles: Roles) -> Axes:
+    """Read the axes from the accepted claims of one rank."""
+    named = {dim: _axis(view, roles, dim) for dim in ("tp", "cp", "ep")}
+    found = {dim: axis for dim, axis in named.items() if axis is not None}
+    gradients = roles.of("dp")
+    stages = roles.of("pp", "stage_link")
+    if stages:
+        found["pp"] = _pipeline(view, roles, stages[0], gradients)
+    chain = set(found["pp"].ranks or ()) if "pp" in found else set()
+    ties = [c for c in gradients if chain and _inside(view, c, chain)]
+    gradients = [c for c in gradients if c not in ties]
+    hybrid = _hybrid(view, gradients)
+    if hybrid is not None:
+        shard, replicate = (_single(view, roles, claim) for claim in hybrid)
+        rest = [c for c in gradients if c not in hybrid]
+        sync = Axis(shard.degree * replicate.degree, None, min(shard.weight, replicate.weight), hybrid)
+        return Axes(MappingProxyType(found), sync, shard, replicate, tuple(rest), tuple(ties), hybrid[0])
+    dense = _dense(view, gradients)
+    experts = tuple(c for c in gradients if dense is not None and view.groups[c.group] != view.groups[dense.group])
+    sync = _single(view, roles, dense) if dense is not None else None
+    return Axes(MappingProxyType(found), sync, None, None, experts, tuple(ties), dense)
+
+
+def _single(view: RankView, roles: Roles, claim: Claim) -> Axis:
+    group = view.groups[claim.group] if claim.group >= 0 else None
+    if group is None:
+        return Axis(0, None, roles.margin(claim), (claim,))
+    return Axis(group.size, group.ranks, roles.margin(claim), (claim,))
+
+
+def _axis(view: RankView, roles: Roles, dim: str) -> Axis | None:
+    claims = roles.of(dim)
+    if not claims:
+        return None
+    groups = {c.group for c in claims}
+    if dim == "cp" and len(groups) == 2:  # exchange in an inner group, ring in an outer one
+        degree = 1
+        for group in groups:
+            degree *= view.groups[group].size
+        return Axis(degree, None, min(roles.margin(c) for c in claims), tuple(claims))
+    best = claims[0]
+    single = _single(view, roles, best)
+    same = tuple(c for c in claims if c.group == best.group)
+    return Axis(single.degree, single.ranks, max(single.weight, *(roles.margin(c) for c in same)), same)
+
+
+def _pipeline(view: RankView, roles: Roles, claim: Claim, gradients: list[Claim]) -> Axis:
+    """The ranks of the pipeline through this rank.
+
+    A pipeline group holds the stages in order, so neighbours in it exchange messages. Frameworks that send over the
+    world group (DeepSpeed runtime/pipe/p2p.py; Megatron with two stages) leave only the distance between neighbours.
+    """
+    weight = roles.margin(claim)
+    group = view.groups[claim.group] if claim.group >= 0 else None
+    if group is None or group.ranks is None:
+        return Axis(group.size if group else 0, None, weight, (claim,))
+    peers = {f.peer for f in view.families if f.index in claim.families and f.peer >= 0}
+    if len(group.ranks) < (view.world_size or 0) or not peers or view.rank < 0:
+        return Axis(group.size, group.ranks, weight, (claim,))
+    step = min(abs(peer - view.rank) for peer in peers)
+    if any((peer - view.rank) % step for peer in peers) or len(group.ranks) % step:
+        return Axis(0, None, weight, (claim,))
+    chain = tuple(r for r in group.ranks if (r - view.rank) % step == 0)
+    certain = step > 1 or not any(view.groups[c.group].size < len(group.ranks) for c in gradients)
+    return Axis(len(chain), chain, weight if certain else min(weight, FAIR), (claim,))
+
+
+def _inside(view: RankView, claim: Claim, chain: set[int]) -> bool:
+    """Whether a reduction stays within one pipeline: the tied embedding of first and last stage."""
+    ranks = view.groups[claim.group].ranks if claim.group >= 0 else None
+    return ranks is not None and set(ranks) <= chain
+
+
+def _hybrid(view: RankView, gradients: list[Claim]) -> tuple[Claim, Claim] | None:
+    """Hybrid sharding: what one group's reduce-scatter leaves, a second group all-reduces (HSDP)."""
+    for scatter in gradients:
+        if scatter.kind != "gradient_scatter" or scatter.group < 0:
+            continue
+        members = view.groups[scatter.group].size
+        shards = {f.size // members for f in _families(view, scatter, "reduce_scatter") if members}
+        for reduce in gradients:
+            if reduce.kind != "gradient_reduce" or reduce.group == scatter.group:
+                continue
+            sizes = {f.size for f in _families(view, reduce, "all_reduce")}
+            if sizes and sizes <= shards:
+                return scatter, reduce
+    return None
+
+
+def _families(view: RankView, claim: Claim, primitive: str) -> list[Family]:
+    return of((f for f in view.families if f.index in claim.families), primitive)
+
+
+def _dense(view: RankView, gradients: list[Claim]) -> Claim | None:
+    """The claim on dense parameters: the widest group; experts are replicated less."""
+    solid = [c for c in gradients if c.weight >= STRONG] or gradients
+    if not solid:
+        return None
+
+    def width(claim: Claim) -> tuple[int, float]:
+        size = view.groups[claim.group].size if claim.group >= 0 else 0
+        return size, elements(f for f in view.families if f.index in claim.families)
+
+    return max(solid, key=width)

@@ -1,0 +1,229 @@
+"""The degrees of the whole job: what the ranks say, put together under the rule that they multiply to the world."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from heuristics.axes import Axes, Axis
+    from heuristics.view import RankView
+
+NINES = 2
+"""Claims of one job share their blind spots, so no weight of evidence is worth more than this many nines."""
+
+
+@dataclass(frozen=True)
+class Degree:
+    """One degree of the job.
+
+    Attributes:
+        value: None if undecided.
+        confidence: that the value is right.
+        reasons: why, in sentences; for an undecided degree, why not.
+        rivals: other values that ranks claimed.
+    """
+
+    value: int | None
+    confidence: float
+    reasons: tuple[str, ...] = ()
+    rivals: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Degrees:
+    """All degrees of a job, and the two factors of hybrid sharding."""
+
+    tp: Degree
+    cp: Degree
+    pp: Degree
+    dp: Degree
+    ep: Degree
+    shard: int | None
+    replicate: int | None
+
+    def known(self) -> dict[str, int]:
+        """Values by dimension, undecided ones left out."""
+        every = {"tp": self.tp, "cp": self.cp, "pp": self.pp, "dp": self.dp, "ep": self.ep}
+        return {dim: degree.value for dim, degree in every.items() if degree.value is not None}
+
+
+def certainty(weight: float) -> float:
+    """Confidence from log odds, with the number of nines bounded."""
+    return float(1.0 - 10.0 ** -max(0.0, min(weight, NINES)))
+
+
+def degrees(views: Sequence[RankView], axes: Sequence[Axes], explained: float) -> Degrees:
+    """Put the ranks together.
+
+    Args:
+        views: the ranks.
+        axes: what each of them says.
+        explained: share of the payload bytes of known kind that some claim covers, 0 to 1.
+    """
+    world = world_size(views)
+    tp, cp, ep = (_voted(axes, dim, explained) for dim in ("tp", "cp", "ep"))
+    pp = _pipeline(views, axes, explained)
+    sync = _vote([a.sync for a in axes])
+    pp = _pipeline_by_product(pp, tp, cp, sync, axes, world)
+    dp = _data(tp, cp, pp, sync, axes, world, views)
+    shard, replicate = _vote([a.shard for a in axes]), _vote([a.replicate for a in axes])
+    settled = Degrees(tp, cp, pp, dp, ep, shard.value if shard else None, replicate.value if replicate else None)
+    return _checked(settled, world)
+
+
+def world_size(views: Sequence[RankView]) -> int | None:
+    """The job's size: as stated, else the highest rank of a listed group plus one; None if nothing says."""
+    stated = {view.world_size for view in views if view.world_size}
+    if len(stated) == 1:
+        return stated.pop()
+    return None
+
+
+def _vote(claimed: Sequence[Axis | None]) -> Degree | None:
+    """The degree that the ranks which see a dimension agree on, by total weight."""
+    totals: dict[int, float] = {}
+    best: dict[int, float] = {}
+    for axis in claimed:
+        if axis is not None and axis.degree:
+            totals[axis.degree] = totals.get(axis.degree, 0.0) + max(axis.weight, 0.1)
+            best[axis.degree] = max(best.get(axis.degree, 0.0), axis.weight)
+    if not totals:
+        return None
+    value = max(totals, key=lambda degree: totals[degree])
+    share = totals[value] / sum(totals.values())
+    return Degree(value, certainty(best[value]) * share, rivals=tuple(d for d in totals if d != value))
+
+
+def _voted(axes: Sequence[Axes], dim: str, explained: float) -> Degree:
+    claimed = [a.axes.get(dim) for a in axes]
+    vote = _vote(claimed)
+    if vote is not None:
+        return vote
+    if any(axis is not None for axis in claimed):
+        return Degree(None, 0.0, (f"the size of the {dim} group is not recorded",))
+    return Degree(1, certainty(NINES) * explained, (f"no call behaves like {dim}",))
+
+
+def _pipeline(views: Sequence[RankView], axes: Sequence[Axes], explained: float) -> Degree:
+    chains = _chains(views, axes)
+    if chains is not None:
+        return Degree(chains, certainty(NINES), (f"messages link the ranks in chains of {chains}",))
+    return _voted(axes, "pp", explained)
+
+
+def _chains(views: Sequence[RankView], axes: Sequence[Axes]) -> int | None:
+    """Length of the chains that pipeline messages form, when every rank of every chain is given."""
+    links: dict[int, set[int]] = {}
+    for view, seen in zip(views, axes, strict=True):
+        pipeline = seen.axes.get("pp")
+        if pipeline is None or view.rank < 0:
+            continue
+        claimed = {index for claim in pipeline.claims for index in claim.families}
+        links[view.rank] = {f.peer for f in view.families if f.index in claimed and f.peer >= 0}
+    if not links or any(peer not in links for peers in links.values() for peer in peers):
+        return None
+    sizes, left = set(), set(links)
+    while left:
+        chain, edge = set(), {left.pop()}
+        while edge:
+            chain |= edge
+            edge = {peer for rank in edge for peer in links[rank]} - chain
+        sizes.add(len(chain))
+        left -= chain
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def _pipeline_by_product(
+    pp: Degree, tp: Degree, cp: Degree, sync: Degree | None, axes: Sequence[Axes], world: int | None
+) -> Degree:
+    """Where messages run over the world group, the other degrees say how long the pipeline is."""
+    if not any("pp" in a.axes for a in axes) or world is None or tp.value is None or cp.value is None:
+        return pp
+    rest = tp.value * (sync.value if sync and sync.value else cp.value)
+    if pp.value is not None and (sync is None or pp.value * rest == world):
+        return pp
+    if world % rest == 0 and world // rest > 1 and (pp.value is None or pp.confidence < certainty(NINES)):
+        said = f"{world} ranks over {rest} per stage leave {world // rest} stages"
+        return Degree(world // rest, certainty(1), (said,), pp.rivals)
+    return pp
+
+
+def _data(
+    tp: Degree,
+    cp: Degree,
+    pp: Degree,
+    sync: Degree | None,
+    axes: Sequence[Axes],
+    world: int | None,
+    views: Sequence[RankView],
+) -> Degree:
+    model = None if None in (tp.value, cp.value, pp.value) else prod(d.value or 1 for d in (tp, cp, pp))
+    if sync is not None and sync.value:
+        return _from_sync(sync, cp, model, axes, world)
+    if any(a.sync is not None for a in axes):
+        if model and world and world % model == 0:
+            return Degree(world // model, certainty(1), (f"{world} ranks, {model} per replica",))
+        return Degree(None, 0.0, ("the group that reduces gradients is not recorded",))
+    if model is None or world is None or world % model:
+        return Degree(None, 0.0, ("nothing seen reduces gradients, and the other degrees do not fix the rest",))
+    replicas = world // model
+    if replicas == 1:
+        return Degree(1, certainty(NINES), ("the other degrees account for every rank",))
+    if any("ep" in a.axes for a in axes) and not any(view.has_backward for view in views):
+        said = "ranks exchange tokens for experts, so each works on its own: data-parallel attention"
+        return Degree(replicas, certainty(1), (said,))
+    seen = "no gradient is reduced in the window"
+    return Degree(None, 0.0, (f"{seen}: {replicas} copies may be replicas or separate jobs",))
+
+
+def _from_sync(sync: Degree, cp: Degree, model: int | None, axes: Sequence[Axes], world: int | None) -> Degree:
+    """Gradients are reduced over data times context; the context part is taken out if it is inside."""
+    members, context = sync.value or 1, cp.value or 1
+    inside = _context_inside(axes) if context > 1 else False
+    if inside is None:  # ranks not listed: the product decides
+        inside = bool(world and model and members % context == 0 and model * (members // context) == world)
+    said = f"gradients are reduced over {members} ranks"
+    if inside:
+        said = f"{said}, {context} of which split the sequence"
+        return Degree(members // context, min(sync.confidence, cp.confidence), (said,), sync.rivals)
+    return Degree(members, sync.confidence, (said,), sync.rivals)
+
+
+def _context_inside(axes: Sequence[Axes]) -> bool | None:
+    answers = set()
+    for seen in axes:
+        context, sync = seen.axes.get("cp"), seen.sync
+        if context is None or sync is None:
+            continue
+        both = [set(axis.ranks) if axis.ranks else _union(axis) for axis in (context, sync)]
+        if both[0] and both[1]:
+            answers.add(both[0] <= both[1])
+    return answers.pop() if len(answers) == 1 else None
+
+
+def _union(axis: Axis) -> set[int]:
+    return set(axis.ranks or ())
+
+
+def _checked(found: Degrees, world: int | None) -> Degrees:
+    """Degrees that do not multiply to the world contradict each other: the weakest of them is withdrawn."""
+    values: Mapping[str, int | None] = {
+        "tp": found.tp.value,
+        "cp": found.cp.value,
+        "pp": found.pp.value,
+        "dp": found.dp.value,
+    }
+    if world is None or None in values.values() or prod(v for v in values.values() if v) == world:
+        return found
+    product = " x ".join(f"{dim}{value}" for dim, value in values.items())
+    why = f"{product} is not the world of {world}"
+    weak = min(values, key=lambda dim: (values[dim] == 1, getattr(found, dim).confidence))
+    kept = {dim: getattr(found, dim) for dim in ("tp", "cp", "pp", "dp", "ep")}
+    withdrawn = kept[weak]
+    kept[weak] = Degree(None, 0.0, (*withdrawn.reasons, why), withdrawn.rivals)
+    kept["dp"] = Degree(None, 0.0, (*kept["dp"].reasons, why), kept["dp"].rivals)
+    lowered = {dim: Degree(d.value, min(d.confidence, 0.5), d.reasons, d.rivals) for dim, d in kept.items()}
+    return Degrees(**lowered, shard=found.shard, replicate=found.replicate)

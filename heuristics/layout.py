@@ -1,0 +1,218 @@
+"""The layout of a job: claims of every rank, put together, with what was considered and left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from heuristics.axes import Axes, axes
+from heuristics.degrees import Degree, Degrees, degrees
+from heuristics.guess import model_guess
+from heuristics.members import alternatives, family_dims, merged_groups, unexplained_share
+from heuristics.mesh import rank_order, without
+from heuristics.roles import Roles, roles
+from heuristics.schedule import Schedule, schedule
+from heuristics.sharding import Sharding, declared_sharding, sharding
+from heuristics.verdict import DIMENSIONS, Dim, DimensionVerdict, Inference, Layout
+from heuristics.view import RankView, views
+
+if TYPE_CHECKING:
+    from heuristics.labelled import LabelledRank
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One rank with everything concluded about it."""
+
+    view: RankView
+    roles: Roles
+    axes: Axes
+
+
+def infer(ranks: Sequence[LabelledRank], *, use_names: bool = True) -> Inference:
+    """Infer the parallel layout of a job from the calls of some or all of its ranks.
+
+    Args:
+        ranks: labelled ranks of one job.
+        use_names: whether group descriptions may raise confidence. They never decide.
+
+    Returns:
+        The layout and, per rank given, the dimension of every call.
+    """
+    return infer_views(views(ranks, use_names=use_names))
+
+
+def infer_views(ranks: Sequence[RankView]) -> Inference:
+    """`infer` on views."""
+    seen = [Seen(view, found, axes(view, found)) for view in ranks for found in (roles(view),)]
+    by_family = [family_dims(s.view, s.roles, s.axes) for s in seen]
+    explained = 1.0 - unexplained_share([s.view for s in seen], by_family)
+    found = degrees([s.view for s in seen], [s.axes for s in seen], explained)
+    pipelines = [(s.view, claim) for s in seen for claim in s.roles.of("pp", "stage_link")[:1]]
+    plan = schedule(pipelines, found.pp.value)
+    layout = _layout(seen, found, plan)
+    dims: list[tuple[Dim, ...]] = []
+    for s, names in zip(seen, by_family, strict=True):
+        dims.append(tuple(names[index] for index in s.view.family_of_call.tolist()))
+    return Inference(layout, tuple(dims))
+
+
+def _layout(seen: Sequence[Seen], found: Degrees, plan: Schedule) -> Layout:
+    known = found.known()
+    stage = _sharding(seen, found, plan)
+    hybrid = found.replicate is not None and (found.replicate or 1) > 1
+    dp = found.dp.value
+    sharded = stage.stage if stage is not None else None
+    confidence = min(getattr(found, dim).confidence for dim in DIMENSIONS if dim in known) if known else 0.0
+    return Layout(
+        tp=found.tp.value,
+        cp=found.cp.value,
+        pp=found.pp.value,
+        dp=dp,
+        ep=found.ep.value,
+        sequence_parallel=_sequence_parallel(seen, found.tp.value),
+        data_parallel=_scheme(stage, dp, hybrid),
+        zero_stage=sharded,
+        dp_shard=_shard(found, stage),
+        dp_replicate=_replicate(found, stage),
+        cp_kind=_context_kind(seen, found.cp.value),
+        pp_schedule=plan.name,
+        virtual_stages=plan.virtual_stages,
+        microbatches=plan.microbatches,
+        rank_order=_order(seen),
+        recompute=_recompute(seen),
+        grad_reduce_dtype=_gradient_dtype(seen),
+        confidence=round(confidence if len(known) == len(DIMENSIONS) else min(confidence, 0.8), 4),
+        source="both" if any(g.desc for s in seen for g in s.view.groups) else "behaviour",
+        dimensions=MappingProxyType({dim: _verdict(dim, getattr(found, dim), seen, stage, plan) for dim in DIMENSIONS}),
+        alternatives=alternatives([(s.view, s.roles) for s in seen], found, sharded),
+        model=model_guess([s.view for s in seen], [s.roles for s in seen], [s.axes for s in seen], found, plan),
+        stage_of_rank=MappingProxyType(dict(plan.stage_of_rank)),
+        notes=(),
+    )
+
+
+def _sharding(seen: Sequence[Seen], found: Degrees, plan: Schedule) -> Sharding | None:
+    """The stage that the ranks agree on; the undecided verdict if none decides."""
+    verdicts = [sharding(s.view, s.axes.dense, plan.microbatches) for s in seen if s.axes.dense is not None]
+    if not verdicts:
+        alone = [d for s in seen if (d := declared_sharding(s.view)) is not None]
+        if alone:
+            return alone[0]
+        return Sharding(0, (0,), "one replica: nothing to shard") if found.dp.value == 1 else None
+    decided = {v.stage for v in verdicts if v.stage is not None}
+    if len(decided) == 1:
+        return next(v for v in verdicts if v.stage is not None)
+    undecided = [v for v in verdicts if v.stage is None]
+    if undecided:
+        return undecided[0]
+    return Sharding(None, tuple(sorted(decided)), "ranks disagree on the stage")
+
+
+def _scheme(stage: Sharding | None, dp: int | None, hybrid: bool) -> str | None:
+    if stage is None or dp is None:
+        return None
+    if stage.stage == 0 and dp == 1:
+        return "none"
+    return "hsdp" if hybrid and stage.stage == 3 else stage.name
+
+
+def _shard(found: Degrees, stage: Sharding | None) -> int | None:
+    if found.shard is not None:
+        return found.shard
+    if stage is None or stage.stage is None:
+        return None
+    return found.dp.value if stage.stage > 0 else (1 if found.dp.value is not None else None)
+
+
+def _replicate(found: Degrees, stage: Sharding | None) -> int | None:
+    if found.replicate is not None:
+        return found.replicate
+    shard = _shard(found, stage)
+    return found.dp.value // shard if found.dp.value is not None and shard and found.dp.value % shard == 0 else None
+
+
+def _agreed_fact(seen: Sequence[Seen], dim: str, key: str) -> object:
+    """What the claims of a dimension imply, if all agree."""
+    facts = {c.facts[key] for s in seen for c in s.roles.of(dim) if key in c.facts}
+    return facts.pop() if len(facts) == 1 else None
+
+
+def _sequence_parallel(seen: Sequence[Seen], tp: int | None) -> bool | None:
+    said = _agreed_fact(seen, "tp", "sequence_parallel") if (tp or 1) > 1 else None
+    return said if isinstance(said, bool) else None
+
+
+def _context_kind(seen: Sequence[Seen], cp: int | None) -> str | None:
+    kinds = {str(c.facts["cp_kind"]) for s in seen for c in s.roles.of("cp") if "cp_kind" in c.facts}
+    if (cp or 1) == 1 or not kinds:
+        return None
+    return kinds.pop() if len(kinds) == 1 else "hierarchical"
+
+
+def _order(seen: Sequence[Seen]) -> str | None:
+    orders = {order for s in seen if (order := rank_order(_own_groups(s))) is not None}
+    longest = max((len(order) for order in orders), default=0)
+    best = {order for order in orders if len(order) == longest}
+    return best.pop() if len(best) == 1 else None
+
+
+def _own_groups(s: Seen) -> dict[str, tuple[int, ...]]:
+    groups = {dim: axis.ranks for dim, axis in s.axes.axes.items() if axis.ranks and axis.degree > 1}
+    sync = s.axes.sync
+    if sync is not None and sync.ranks and s.view.rank >= 0:
+        data = without(sync.ranks, groups.get("cp", ()), s.view.rank)
+        if len(data) > 1 and set(data) != set(groups.get("cp", ())):
+            groups["dp"] = data
+    if "ep" in groups and groups["ep"] == groups.get("dp"):
+        del groups["ep"]
+    return groups
+
+
+def _gradient_dtype(seen: Sequence[Seen]) -> str | None:
+    dtypes = {
+        f.dtype
+        for s in seen
+        if s.axes.dense is not None
+        for f in s.view.families
+        if f.index in s.axes.dense.families and f.primitive in ("reduce_scatter", "all_reduce", "reduce") and f.dtype
+    }
+    return dtypes.pop() if len(dtypes) == 1 else None
+
+
+def _recompute(seen: Sequence[Seen]) -> str | None:
+    """Forward collectives that come back inside backward; None where backward has reasons of its own for as many."""
+    for s in seen:
+        for claim in s.roles.of("tp", "activation_exchange"):
+            families = [f for f in s.view.families if f.index in claim.families and f.primitive == "reduce_scatter"]
+            forward, backward = sum(f.forward for f in families), sum(f.backward for f in families)
+            if forward and backward:
+                return "full" if backward >= 1.4 * forward else None
+    return None
+
+
+def _verdict(
+    dim: str, degree: Degree, seen: Sequence[Seen], stage: Sharding | None, plan: Schedule
+) -> DimensionVerdict:
+    claims = [c for s in seen for c in s.roles.of(dim)]
+    strongest = sorted(claims, key=lambda c: -c.weight)
+    evidence = [sentence for claim in strongest[:2] for sentence in claim.evidence]
+    if dim == "dp" and stage is not None:
+        evidence.append(stage.sentence)
+    if dim == "pp":
+        evidence += plan.reasons
+    evidence += degree.reasons
+    against = [sentence for claim in strongest[:2] for sentence in claim.against]
+    faint = sorted((c for s in seen for c in s.roles.faint if c.dim == dim), key=lambda c: -c.weight)
+    against += [sentence for claim in faint[:1] for sentence in claim.against]
+    if degree.rivals:
+        against.append(f"some ranks show {', '.join(map(str, degree.rivals))}")
+    return DimensionVerdict(
+        degree.value,
+        round(degree.confidence, 4),
+        merged_groups([(s.view, s.axes) for s in seen], dim) if (degree.value or 1) > 1 else (),
+        tuple(dict.fromkeys(evidence)),
+        tuple(dict.fromkeys(against)),
+    )

@@ -1,0 +1,116 @@
+"""Which dimension each family belongs to, which groups each dimension has, and which readings came out behind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from heuristics.dimensions.claim import SCALARS, Claim
+from heuristics.dimensions.data import is_statistic
+from heuristics.mesh import without
+from heuristics.verdict import Alternative, Dim
+
+if TYPE_CHECKING:
+    from heuristics.axes import Axes
+    from heuristics.degrees import Degrees
+    from heuristics.roles import Roles
+    from heuristics.view import Family, RankView
+
+MAX_ALTERNATIVES = 3
+
+
+def family_dims(view: RankView, roles: Roles, axes: Axes) -> list[Dim]:
+    """The dimension of each family of a rank, by index."""
+    named: dict[int, Dim] = {}
+    owner: dict[int, Dim] = {}
+    for claim in reversed(roles.accepted):
+        dim: Dim = "pp" if claim in axes.ties else claim.dim
+        named |= dict.fromkeys(claim.families, dim)
+        if claim.group >= 0:
+            owner[claim.group] = dim
+    return [named.get(family.index) or _leftover(view, family, owner) for family in view.families]
+
+
+def _leftover(view: RankView, family: Family, owner: dict[int, Dim]) -> Dim:
+    """A family that no claim covers: control traffic, or a lesser call of the dimension that owns its group."""
+    if family.group >= 0 and view.groups[family.group].size == 1:
+        return "control"
+    dim = owner.get(family.group, "unknown")
+    small = family.size <= SCALARS or not family.is_float or family.primitive == "barrier"
+    if small:
+        return "control"
+    if dim == "tp" and family.calls_per_step >= 2:
+        return "tp"  # norms' gradients, vocabulary-parallel loss: small, but once per layer or microbatch
+    if is_statistic(view, family):
+        return "control"
+    return dim
+
+
+def unexplained_share(views: Sequence[RankView], dims: Sequence[Sequence[Dim]]) -> float:
+    """Share of the tensor payload that no dimension explains, over all ranks."""
+    total = unknown = 0.0
+    for view, names in zip(views, dims, strict=True):
+        for family, dim in zip(view.families, names, strict=True):
+            weight = max(family.elements_per_step, family.calls_per_step)
+            total += weight
+            unknown += weight if dim == "unknown" else 0.0
+    return unknown / total if total else 0.0
+
+
+def merged_groups(seen: Sequence[tuple[RankView, Axes]], dim: str) -> tuple[tuple[int, ...], ...]:
+    """The distinct groups of a dimension, sorted; of data parallelism those without the context ranks."""
+    groups: set[tuple[int, ...]] = set()
+    for view, axes in seen:
+        if dim == "dp":
+            groups |= _data_groups(view, axes)
+        elif dim in axes.axes and axes.axes[dim].ranks:
+            groups.add(tuple(sorted(axes.axes[dim].ranks or ())))
+    return tuple(sorted(groups))
+
+
+def _data_groups(view: RankView, axes: Axes) -> set[tuple[int, ...]]:
+    if axes.shard is not None and axes.replicate is not None:
+        return {tuple(sorted(a.ranks)) for a in (axes.shard, axes.replicate) if a.ranks}
+    if axes.sync is None or axes.sync.ranks is None:
+        return set()
+    context = axes.axes.get("cp")
+    inner = context.ranks if context is not None and context.ranks else ()
+    if view.rank < 0:
+        return {tuple(sorted(axes.sync.ranks))}
+    return {without(axes.sync.ranks, inner, view.rank)}
+
+
+def alternatives(
+    seen: Sequence[tuple[RankView, Roles]], found: Degrees, zero_stage: int | None
+) -> tuple[Alternative, ...]:
+    """Layouts in which a losing claim had won: the loser's dimension takes the winner's group."""
+    ranked: dict[tuple[str, str], tuple[float, Alternative]] = {}
+    for view, roles in seen:
+        for loser, winner in roles.rejected:
+            if loser.dim == winner.dim or loser.group < 0:
+                continue
+            chance = 10.0 ** -max(winner.weight - loser.weight, 0.0)
+            key = (winner.dim, loser.dim)
+            if key not in ranked or ranked[key][0] < chance:
+                ranked[key] = (chance, _swapped(view, loser, winner, found, zero_stage, chance))
+    best = sorted(ranked.values(), key=lambda pair: -pair[0])
+    return tuple(alternative for _, alternative in best[:MAX_ALTERNATIVES])
+
+
+def _swapped(
+    view: RankView, loser: Claim, winner: Claim, found: Degrees, zero_stage: int | None, chance: float
+) -> Alternative:
+    values: dict[str, int | None] = {dim: getattr(found, dim).value for dim in ("tp", "cp", "pp", "dp", "ep")}
+    values[winner.dim] = 1
+    values[loser.dim] = view.groups[loser.group].size or None
+    why = (*loser.against, *winner.evidence)
+    return Alternative(
+        tp=values["tp"],
+        cp=values["cp"],
+        pp=values["pp"],
+        dp=values["dp"],
+        ep=values["ep"],
+        zero_stage=None if "dp" in (loser.dim, winner.dim) else zero_stage,
+        confidence=round(chance / (1.0 + chance), 4),
+        why_less=why[0] if why else "less evidence",
+    )
