@@ -86,9 +86,35 @@ class RankTime:
     exposed_of: Ints
 
 
-def timeline(rank: LabelledRank) -> Timeline:
-    """What ran when, with impossible durations cut."""
-    return _gpu_timeline(rank) if rank.trace.on_gpu else _cpu_timeline(rank)
+@dataclass(frozen=True, eq=False)
+class GpuWork:
+    """Begin and end of every GPU event, impossible ends cut; empty where no GPU ran.
+
+    Attributes:
+        start: int64 ns, one per row of ``GPU_EVENTS``.
+        end: int64 ns.
+        clipped: how many ends were cut.
+    """
+
+    start: Ints
+    end: Ints
+    clipped: int
+
+
+def gpu_work(rank: LabelledRank) -> GpuWork:
+    """The GPU events of a rank, with impossible durations cut."""
+    events = rank.trace.gpu_events
+    start = ints(events, "ts_ns", 0)
+    end = start + np.maximum(ints(events, "dur_ns", 0), 0)
+    # Branches of a CUDA graph are reported under the stream that launched the graph, side by side.
+    serial = (rank.gpu_role != GpuRole.IGNORE) & (ints(events, "graph") == NULL) & (ints(events, "stream") != NULL)
+    end, clipped = clip_serial(start, end, _lanes(events), serial)
+    return GpuWork(start, end, clipped)
+
+
+def timeline(rank: LabelledRank, work: GpuWork) -> Timeline:
+    """What ran when on one rank; ``work`` comes from `gpu_work`."""
+    return _gpu_timeline(rank, work) if rank.trace.on_gpu else _cpu_timeline(rank)
 
 
 def measure(line: Timeline, dims: Sequence[str], window: Window) -> RankTime:
@@ -190,15 +216,10 @@ def _small(lane: Ints) -> np.ndarray:
     return lane
 
 
-def _gpu_timeline(rank: LabelledRank) -> Timeline:
-    events, role = rank.trace.gpu_events, rank.gpu_role
-    start = ints(events, "ts_ns", 0)
-    end = start + np.maximum(ints(events, "dur_ns", 0), 0)
-    # Branches of a CUDA graph are reported under the stream that launched the graph, side by side.
-    serial = (role != GpuRole.IGNORE) & (ints(events, "graph") == NULL) & (ints(events, "stream") != NULL)
-    end, clipped = clip_serial(start, end, _lanes(events), serial)
+def _gpu_timeline(rank: LabelledRank, work: GpuWork) -> Timeline:
+    start, end, role = work.start, work.end, rank.gpu_role
     comm = (role == GpuRole.COMM) | (role == GpuRole.COMM_SYNC)
-    work = role != GpuRole.IGNORE
+    busy = role != GpuRole.IGNORE
     call_start, call_end = _call_times(rank, start, end)
     return Timeline(
         on_gpu=True,
@@ -209,9 +230,9 @@ def _gpu_timeline(rank: LabelledRank) -> Timeline:
         comm_call=rank.gpu_call[comm].astype(np.int64),
         call_start=call_start,
         call_end=call_end,
-        clipped=clipped,
-        first=int(start[work].min()) if work.any() else 0,
-        last=int(end[work].max()) if work.any() else 0,
+        clipped=work.clipped,
+        first=int(start[busy].min()) if busy.any() else 0,
+        last=int(end[busy].max()) if busy.any() else 0,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from analyzer.model import Alternative, Dimension, LayoutDoc
+from analyzer.model import Alternative, Bubble, Dimension, LayoutDoc, Pipeline
 from heuristics.verdict import DIMENSIONS, DimensionVerdict, Layout
 
 
@@ -54,3 +54,28 @@ def _dimension(name: str, layout: Layout) -> Dimension:
         evidence=list(verdict.evidence),
         against=list(verdict.against),
     )
+
+
+def pipeline_document(layout: Layout) -> Pipeline | None:
+    """Stages and the bubble that the schedule has by construction; None where there is no pipeline."""
+    if (layout.pp or 1) < 2:
+        return None
+    return Pipeline(
+        bubble_fraction=Bubble(observed=None, predicted=_bubble(layout)),
+        stage_of_rank={str(rank): stage for rank, stage in sorted(layout.stage_of_rank.items())},
+    )
+
+
+def _bubble(layout: Layout) -> float | None:
+    """Idle share of the step, (p-1)/(v·m+p-1) for 1F1B and its kin (Narayanan et al. 2021, section 2.2)."""
+    from ledger.errors import LedgerError
+    from ledger.pipeline import bubble
+
+    if layout.pp is None or layout.microbatches is None or layout.pp_schedule is None:
+        return None
+    try:
+        return round(
+            bubble(layout.pp_schedule, layout.pp, layout.microbatches, layout.virtual_stages or 1).share_of_total, 6
+        )
+    except LedgerError:
+        return None

@@ -17,15 +17,13 @@ class StepMarks:
 
     Attributes:
         source: profiler_step | inferred | none.
-        begin: int64 ns, as marked; empty where there are none.
-        end: int64 ns.
+        edges: ``(steps, 2)`` int64 ns, begin and end on the time axis of whatever did the work.
         number: the step's own number.
         complete: which steps lie in the file whole.
     """
 
     source: str
-    begin: Ints
-    end: Ints
+    edges: Ints
     number: Ints
     complete: Bools
 

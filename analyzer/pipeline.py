@@ -4,13 +4,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import Any
 
-from analyzer.job import roster
+from analyzer.errors import InconclusiveError
+from analyzer.exposure import measure
+from analyzer.findings import Facts, findings
+from analyzer.intervals import Ints
+from analyzer.job import Roster, roster
+from analyzer.layout_doc import layout_document, pipeline_document
 from analyzer.matching import match
-from analyzer.model import Analysis
+from analyzer.measured import Labelled, Measured
+from analyzer.model import SCHEMA_VERSION, Analysis, Input, Tool, Trust
 from analyzer.options import Options
 from analyzer.reading import read_all
+from analyzer.reconcile import declared_degrees, reconcile
+from analyzer.rows import collect, counted_calls
+from analyzer.step_marks import window_of
+from analyzer.step_time import exposure
+from analyzer.trust import trust
+from heuristics.arrays import ints
+from heuristics.verdict import Inference
+from parsers.tables import RankTrace
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -31,8 +46,9 @@ def analyze(paths: Paths, **options: Any) -> Analysis:
 
 def analyze_with(paths: Paths, options: Options) -> Analysis:
     """As `analyze`, with the options as one object."""
-    from heuristics.layout import infer
     from parsers.discover import expand
+
+    from heuristics.layout import infer
 
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     everything = read_all(expand(given), options)
@@ -46,7 +62,96 @@ def analyze_with(paths: Paths, options: Options) -> Analysis:
         declared=options.layout,
     )
     matching = match(ranks)
-    measured = [
-        _measure(r, dims, w, options) for r, dims, w in zip(ranks, inference.dims, matching.wait_ns, strict=True)
-    ]
-    return _document(traces, who, ranks, measured, inference, matching, options)
+    measured = [_measure(r, d, w, options) for r, d, w in zip(ranks, inference.dims, matching.wait_ns, strict=True)]
+    quality = trust(traces, ranks, who, matching.clock)
+    if options.strict:
+        _insist(quality, traces)
+    return _document(traces, who, quality, measured, inference, options)
+
+
+def _measure(rank: Labelled, dims: Sequence[str], wait_ns: Ints, options: Options) -> Measured:
+    """Give a rank its dimensions, links, window and time.
+
+    Raises:
+        InconclusiveError: none of the steps that were asked for is complete.
+    """
+    window = window_of(rank, options.steps)
+    if options.steps is not None and not window.count:
+        steps = ", ".join(str(n) for n in rank.steps.number[rank.steps.complete].tolist()) or "none"
+        raise InconclusiveError(f"{rank.labelled.trace.path}: no such complete step; complete are: {steps}")
+    return Measured(
+        source=rank,
+        dims=dims,
+        links=[None] * rank.labelled.groups.num_rows,
+        window=window,
+        counted=counted_calls(ints(rank.labelled.collectives, "step"), window.steps),
+        time=measure(rank.line, dims, window),
+        wait_ns=wait_ns,
+    )
+
+
+def _insist(quality: Trust, traces: Sequence[RankTrace]) -> None:
+    """``--strict``: nothing may be missing or repaired."""
+    faults = {
+        "ranks are missing": len(quality.ranks_missing),
+        "ranks are there twice": len(quality.ranks_duplicated),
+        "events were repaired": quality.events_repaired,
+        "events were set aside": quality.events_quarantined,
+        "events were clipped": quality.events_clipped,
+        "files are cut": sum(not t.health.complete for t in traces),
+    }
+    found = [f"{count} {what}" for what, count in faults.items() if count]
+    if found:
+        raise InconclusiveError(f"the input is not sound (--strict): {', '.join(found)}")
+
+
+def _document(
+    traces: Sequence[RankTrace],
+    who: Roster,
+    quality: Trust,
+    ranks: Sequence[Measured],
+    inference: Inference,
+    options: Options,
+) -> Analysis:
+    layout = layout_document(inference.layout)
+    rows = collect(ranks)
+    times = exposure(ranks)
+    ledger = reconcile(inference.layout, rows, times, options)
+    facts = Facts(
+        ranks=ranks,
+        trust=quality,
+        world_size=who.world_size,
+        layout=layout,
+        declared=declared_degrees(options.layout),
+        rows=rows,
+        exposure=times,
+        ledger=ledger,
+    )
+    return Analysis(
+        schema_version=SCHEMA_VERSION,
+        tool=Tool(name="commlens", version=version("commlens")),
+        inputs=[_input(trace) for trace in traces],
+        trust=quality,
+        world_size=who.world_size,
+        gpus_per_node=options.gpus_per_node,
+        layout=layout,
+        collectives=rows,
+        exposure=times,
+        pipeline=pipeline_document(inference.layout),
+        experts=None,
+        ledger=ledger,
+        stragglers=[],
+        findings=findings(facts),
+    )
+
+
+def _input(trace: RankTrace) -> Input:
+    return Input(
+        path=trace.path,
+        format=trace.format,
+        rank=trace.identity.rank,
+        host=trace.identity.host,
+        bytes=trace.health.file_bytes,
+        events=trace.health.events,
+        complete=trace.health.complete,
+    )

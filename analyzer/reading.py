@@ -10,7 +10,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analyzer.exposure import timeline
+from analyzer.exposure import gpu_work, timeline
 from analyzer.measured import Labelled
 from analyzer.options import Options
 from analyzer.step_marks import step_marks
@@ -60,12 +60,12 @@ def _start_method() -> str:
 
 def _read_one(job: tuple[Path, KernelTable | None, bool]) -> list[Labelled]:
     from heuristics.label import label
-
     from parsers import read
 
     path, table, use_names = job
     out = []
     for trace in read(path):
         labelled = label(trace, kernel_table=table, use_names=use_names)
-        out.append(Labelled(labelled, timeline(labelled), step_marks(labelled)))
+        work = gpu_work(labelled)
+        out.append(Labelled(labelled, timeline(labelled, work), step_marks(labelled, work)))
     return out

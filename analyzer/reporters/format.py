@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def ranks(values: Sequence[int], limit: int = 12) -> str:
     if not values:
         return "none"
     ordered = sorted(values)
-    steps = {b - a for a, b in zip(ordered, ordered[1:], strict=False)}
+    steps = {b - a for a, b in pairwise(ordered)}
     if len(ordered) > 3 and len(steps) == 1 and (step := steps.pop()) > 1:
         return f"{ordered[0]}, {ordered[0] + step}, .. {ordered[-1]}"
     runs: list[list[int]] = []

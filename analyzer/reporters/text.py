@@ -108,7 +108,8 @@ def _trust(analysis: Analysis, _width: int) -> Iterable[RenderableType]:
     )
     known = (
         f"{fmt.percent(trust.comm_time_classified)} of its time has a primitive, "
-        f"{fmt.percent(trust.comm_time_with_group)} a group; {fmt.percent(trust.comm_calls_with_bytes)} of calls have bytes"
+        f"{fmt.percent(trust.comm_time_with_group)} a group; "
+        f"{fmt.percent(trust.comm_calls_with_bytes)} of calls have bytes"
     )
     clock = trust.clock
     clocks = (

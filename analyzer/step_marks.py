@@ -1,0 +1,70 @@
+"""The steps of a rank as the measurements need them: on the time axis of whatever did the work."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from analyzer.exposure import GpuWork
+from analyzer.intervals import Ints
+from analyzer.measured import Labelled, StepMarks
+from analyzer.windows import Window, gpu_steps
+from heuristics.arrays import ints
+from heuristics.labelled import GpuRole, LabelledRank
+
+
+def step_marks(rank: LabelledRank, work: GpuWork) -> StepMarks:
+    """The steps of one rank on its own time axis, and which of them the file holds whole."""
+    steps = rank.trace.steps
+    begin = ints(steps, "ts_ns")
+    end = begin + np.maximum(ints(steps, "dur_ns", 0), 0)
+    health = rank.trace.health
+    good = np.full(len(begin), True)
+    if not health.complete and health.last_good_ts_ns is not None:
+        good &= end <= health.last_good_ts_ns
+    return StepMarks(
+        source="profiler_step" if len(begin) else "none",
+        edges=_edges(rank, begin, end, work),
+        number=ints(steps, "number"),
+        complete=good & (end > begin),
+    )
+
+
+def window_of(rank: Labelled, wanted: tuple[int, int] | None) -> Window:
+    """Where to measure a rank: its complete steps, those of them that were asked for, or the whole span.
+
+    Args:
+        rank: the rank.
+        wanted: first and last step number, inclusive.
+    """
+    marks, line = rank.steps, rank.line
+    chosen = marks.complete
+    if wanted is not None:
+        chosen = chosen & (marks.number >= wanted[0]) & (marks.number <= wanted[1])
+    if not chosen.any():
+        whole = wanted is None and line.last > line.first
+        edges = [[line.first, line.last]] if whole else np.empty((0, 2))
+        return Window(np.array(edges, dtype=np.int64).reshape(-1, 2))
+    rows = np.flatnonzero(chosen)
+    return Window(marks.edges[rows], tuple(rows.tolist()))
+
+
+def _edges(rank: LabelledRank, begin: Ints, end: Ints, work: GpuWork) -> Ints:
+    """Begin and end of every step, on the GPU's own time where there is a GPU."""
+    busy = rank.gpu_role != GpuRole.IGNORE
+    if not len(begin) or not busy.any():
+        return np.stack((begin, end), axis=1)
+    start = work.start[busy]
+    launch = _launched(rank, ints(rank.trace.gpu_events, "correlation")[busy], start)
+    return gpu_steps(begin, end, start, work.end[busy], launch)
+
+
+def _launched(rank: LabelledRank, correlation: Ints, start: Ints) -> Ints:
+    """When each GPU event was launched; its own start where no launch is recorded."""
+    launches = rank.trace.launches
+    known, at = ints(launches, "correlation"), ints(launches, "ts_ns")
+    if not len(known):
+        return start
+    order = np.argsort(known, kind="stable")
+    row = np.minimum(np.searchsorted(known[order], correlation), len(known) - 1)
+    found = (known[order][row] == correlation) & (correlation > 0)
+    return np.where(found, at[order][row], start)
