@@ -172,9 +172,8 @@ def share_in_two(parts: Sequence[Spans], owner: Sequence[int], hidden: Spans, ed
         return out
     moments = [edges.ravel()] + [side for p in parts for side in (p.start, p.end)]
     at = np.unique(np.concatenate(moments))
-    free = at - covered_before(hidden, at)
-    free -= _outside(at, edges)
-    length = np.diff(free).astype(np.float64)
+    free = without(union(edges[:, 0], edges[:, 1]), hidden)
+    length = np.diff(covered_before(free, at)).astype(np.float64)
     bounds = [(np.searchsorted(at, p.start), np.searchsorted(at, p.end)) for p in parts]
     on = {}
     for who in sorted(set(owner)):
@@ -192,12 +191,6 @@ def share_in_two(parts: Sequence[Spans], owner: Sequence[int], hidden: Spans, ed
             if owner[i] == who:
                 out[i] = float(np.sum(upto[hi] - upto[lo]))
     return out
-
-
-def _outside(at: Ints, edges: Ints) -> Ints:
-    """Time before each moment that lies in no window."""
-    inside = union(edges[:, 0], edges[:, 1])
-    return at - covered_before(inside, at)
 
 
 def apportion(weights: Floats, total: int) -> Ints:
