@@ -55,12 +55,7 @@ def analyze_with(paths: Paths, options: Options) -> Analysis:
     traces = [r.labelled.trace for r in everything]
     who = roster(traces)
     ranks = [everything[i] for i in who.keep]
-    inference = infer(
-        [r.labelled for r in ranks],
-        use_names=options.use_names,
-        gpus_per_node=options.gpus_per_node,
-        declared=options.layout,
-    )
+    inference = infer([r.labelled for r in ranks], use_names=options.use_names)
     matching = match(ranks)
     measured = [_measure(r, d, w, options) for r, d, w in zip(ranks, inference.dims, matching.wait_ns, strict=True)]
     quality = trust(traces, ranks, who, matching.clock)
