@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from heuristics.roles import Roles
     from heuristics.view import Family, RankView
 
+DOUBTFUL = 0.7
+"""Most that a claim weighs whose group is known by its description alone: four to one."""
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -81,7 +84,8 @@ def _single(view: RankView, roles: Roles, claim: Claim) -> Axis:
     group = view.groups[claim.group] if claim.group >= 0 else None
     if group is None:
         return Axis(0, None, roles.margin(claim), (claim,))
-    return Axis(group.size, group.ranks, roles.margin(claim), (claim,))
+    weight = roles.margin(claim)
+    return Axis(group.size, group.ranks, min(weight, DOUBTFUL) if claim.group in view.doubtful else weight, (claim,))
 
 
 def _axis(view: RankView, roles: Roles, dim: str) -> Axis | None:
@@ -107,6 +111,8 @@ def _pipeline(view: RankView, roles: Roles, claim: Claim, gradients: list[Claim]
     world group (DeepSpeed runtime/pipe/p2p.py; Megatron with two stages) leave only the distance between neighbours.
     """
     weight = roles.margin(claim)
+    if claim.group in view.doubtful:
+        weight = min(weight, DOUBTFUL)
     group = view.groups[claim.group] if claim.group >= 0 else None
     if group is None or group.ranks is None:
         return Axis(group.size if group else 0, None, weight, (claim,))

@@ -12,6 +12,7 @@ from heuristics.degrees import Degree, Degrees, degrees
 from heuristics.guess import model_guess
 from heuristics.members import alternatives, family_dims, merged_groups, unexplained_share
 from heuristics.mesh import rank_order, without
+from heuristics.resolve import resolved
 from heuristics.roles import Roles, roles
 from heuristics.schedule import Schedule, schedule
 from heuristics.sharding import Sharding, declared_sharding, sharding
@@ -46,6 +47,7 @@ def infer(ranks: Sequence[LabelledRank], *, use_names: bool = True) -> Inference
 
 def infer_views(ranks: Sequence[RankView]) -> Inference:
     """`infer` on views."""
+    ranks = resolved(ranks)
     seen = [Seen(view, found, axes(view, found)) for view in ranks for found in (roles(view),)]
     by_family = [family_dims(s.view, s.roles, s.axes) for s in seen]
     explained = 1.0 - unexplained_share([s.view for s in seen], by_family)

@@ -52,22 +52,44 @@ def roles(view: RankView) -> Roles:
     accepted: list[Claim] = []
     rejected: list[tuple[Claim, Claim]] = []
     for claim in found:
-        winner = next((other for other in accepted if other.families & claim.families), None)
         if claim.weight < ACCEPT:
             continue
+        winner = next((other for other in accepted if _excludes(view, other, claim)), None)
         if winner is None:
             accepted.append(claim)
+        elif _apart(winner, claim):
+            rejected.append((claim, winner))
         elif _stands_without(claim, winner):
             accepted.append(replace(claim, families=claim.families - winner.families))
         else:
             rejected.append((claim, winner))
     for claim in found:
         if 0 < claim.weight < ACCEPT:
-            winner = next((other for other in accepted if other.families & claim.families), None)
+            winner = next((other for other in accepted if _excludes(view, other, claim)), None)
             if winner is not None:
                 rejected.append((claim, winner))
     faint = tuple(c for c in found if c.weight < ACCEPT)
     return Roles(tuple(accepted), tuple(rejected), faint)
+
+
+def _apart(one: Claim, other: Claim) -> bool:
+    """Readings that exclude each other whatever calls they rest on: ranks that share a layer hold no replicas of it."""
+    return {one.dim, other.dim} == {"tp", "dp"}
+
+
+def _excludes(view: RankView, one: Claim, other: Claim) -> bool:
+    if one.families & other.families:
+        return True
+    return _apart(one, other) and _same_members(view, one.group, other.group)
+
+
+def _same_members(view: RankView, one: int, other: int) -> bool:
+    if one == other:
+        return True
+    if one < 0 or other < 0:
+        return False
+    ranks = view.groups[one].ranks
+    return ranks is not None and ranks == view.groups[other].ranks
 
 
 def _stands_without(claim: Claim, winner: Claim) -> bool:

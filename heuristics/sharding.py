@@ -55,6 +55,11 @@ def _scattered(view: RankView, scatters: list[Family], gathers: list[Family]) ->
         ratio = count(gathered[example] / scattered[example])
         return Sharding(3, (3,), f"units are gathered {ratio} times per reduction: parameters are freed after forward")
     late = all_after(view, _indices(gathers), _indices(scatters))
+    if late and not shared and len(gathers) > len(scatters) and sum(gathered.values()) >= 2 * sum(scattered.values()):
+        sentence = (
+            "parameters come back tensor by tensor, gradients leave in buckets: small tensors kept whole by ZeRO-3"
+        )
+        return Sharding(3, (3,), sentence)  # deepspeed/runtime/zero/stage3.py, persistent parameters
     if late:
         return Sharding(1, (1,), "parameters are gathered once, after the last gradient is scattered")
     leading = pieces_before(view, _indices(gathers), _indices(scatters))

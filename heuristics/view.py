@@ -7,7 +7,7 @@ rank of a real job makes ten thousand calls and has twenty families, so everythi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -58,9 +58,11 @@ class Family:
             stays the same.
         calls_per_step: mean over the regular steps.
         by_phase: calls per step in forward, backward, optimizer, unknown.
+        in_autograd: calls per step issued from inside an autograd function.
         split: ``equal``, ``uneven`` or ``one_hot`` for all-to-alls, else None.
         ndim: dimensions of the tensor handed in, 0 if not recorded.
         last_dim: its last dimension, 0 if not recorded.
+        members: group size as the call itself shows it (stated, or from the two sides of a gather), 0 if unknown.
     """
 
     index: int
@@ -71,11 +73,13 @@ class Family:
     size: int
     calls_per_step: float
     by_phase: tuple[float, float, float, float]
+    in_autograd: float = 0.0
     split: str | None = None
     direction: str | None = None
     peer: int = NULL
     ndim: int = 0
     last_dim: int = 0
+    members: int = 0
     role: str = "payload"
     library: str = ""
 
@@ -117,6 +121,8 @@ class RankView:
         actions: pipeline actions written by the framework in one step, such as ``0F1`` or ``4RECV_B0``.
         optimizer_seen: whether an optimizer step lies in the window.
         has_backward: whether autograd ran at all in the window; None when the file cannot say.
+        ends_ns: per row of the rank's collectives, when the call was over.
+        doubtful: groups that calls were put on by the group's description alone.
     """
 
     rank: int
@@ -133,6 +139,8 @@ class RankView:
     actions: tuple[str, ...] = ()
     optimizer_seen: bool = False
     has_backward: bool | None = None
+    ends_ns: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    doubtful: frozenset[int] = frozenset()
 
     def on_group(self, group: int) -> list[Family]:
         """The families that use one group."""
@@ -163,7 +171,7 @@ def view(rank: LabelledRank, *, use_names: bool = True) -> RankView:
         rank=NULL if rank.trace.identity.rank is None else rank.trace.identity.rank,
         world_size=rank.trace.identity.world_size or 0,
         groups=_groups(rank.groups, use_names),
-        families=_families(table, unique, family_of_call, phase, step, regular, text),
+        families=_families(table, unique, family_of_call, phase, _inside_autograd(rank, launches), step, regular, text),
         family_of_call=family_of_call,
         sequence=family_of_call[window],
         phases=phase[window],
@@ -174,6 +182,7 @@ def view(rank: LabelledRank, *, use_names: bool = True) -> RankView:
         actions=_actions(rank, bounds),
         optimizer_seen=bool(len(_mark_times(rank, "optimizer"))),
         has_backward=_has_backward(rank, autograd, phase),
+        ends_ns=ints(table, "ts_ns") + ints(table, "dur_ns", 0),
     )
 
 
@@ -243,6 +252,17 @@ def _payload(table: pa.Table) -> npt.NDArray[np.int64]:
     return size
 
 
+def _members(table: pa.Table) -> npt.NDArray[np.int64]:
+    """Group size as a call shows it: stated, else the ratio between the two sides of a gather or scatter."""
+    stated = ints(table, "group_size", 0)
+    given, taken = ints(table, "in_nelems"), ints(table, "out_nelems")
+    small, large = np.minimum(given, taken), np.maximum(given, taken)
+    primitive, names = codes(table, "primitive")
+    sided = np.isin(primitive, [code_of(names, "all_gather"), code_of(names, "reduce_scatter")])
+    exact = sided & (small > 0) & (large % np.maximum(small, 1) == 0)
+    return np.where(stated > 0, stated, np.where(exact, large // np.maximum(small, 1), 0))
+
+
 def _spread(table: pa.Table, name: str) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     """Per row of a split list: whether there is one, whether all entries are equal, whether one entry is not zero."""
     offsets, flat = lists(table, name)
@@ -281,9 +301,10 @@ def _call_keys(table: pa.Table) -> tuple[npt.NDArray[np.int64], dict[str, list[s
         ints(table, "peer"),
         ndim,
         np.where(ndim > 0, np.append(flat, 0)[np.maximum(offsets[1:] - 1, 0)], 0),
+        _members(table),
     ]
     extra = {name: values for name, (_, values) in text.items()}
-    return np.stack(columns, axis=1) if len(payload) else np.empty((0, 12), dtype=np.int64), extra
+    return np.stack(columns, axis=1) if len(payload) else np.empty((0, 13), dtype=np.int64), extra
 
 
 def _regular_steps(step: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -306,6 +327,7 @@ def _families(
     unique: npt.NDArray[np.int64],
     family_of_call: npt.NDArray[np.int64],
     phase: npt.NDArray[np.int64],
+    inside_autograd: npt.NDArray[np.bool_],
     step: npt.NDArray[np.int64],
     regular: npt.NDArray[np.int64],
     text: dict[str, list[str]],
@@ -314,6 +336,7 @@ def _families(
     per_step = 1.0 / max(len(regular), 1)
     count = len(unique)
     cells = np.bincount(family_of_call[inside] * 4 + phase[inside], minlength=4 * count).reshape(-1, 4)
+    autograd = np.bincount(family_of_call[inside], weights=inside_autograd[inside], minlength=count) * per_step
     one_hot = np.bincount(family_of_call[_split_codes(table) == 1], minlength=count)
     total = np.bincount(family_of_call, minlength=count)
 
@@ -322,7 +345,7 @@ def _families(
 
     families = []
     for index, row in enumerate(unique.tolist()):
-        group, primitive, op, dtype, direction, role, library, size, split, peer, ndim, last_dim = row
+        group, primitive, op, dtype, direction, role, library, size, split, peer, ndim, last_dim, members = row
         phases = cells[index] * per_step
         kind = None if split == NULL else "equal" if split == 0 else "uneven"
         if kind == "uneven" and one_hot[index] == total[index]:
@@ -337,11 +360,13 @@ def _families(
                 size=size,
                 calls_per_step=float(phases.sum()),
                 by_phase=(float(phases[0]), float(phases[1]), float(phases[2]), float(phases[3])),
+                in_autograd=float(autograd[index]),
                 split=kind,
                 direction=say("direction", direction) or None,
                 peer=peer,
                 ndim=ndim,
                 last_dim=last_dim,
+                members=members,
                 role=say("role", role) or "payload",
                 library=say("library", library),
             )
@@ -376,6 +401,24 @@ def _mark_times(rank: LabelledRank, kind: str) -> npt.NDArray[np.int64]:
     marks = rank.trace.cpu_marks
     kinds, names = codes(marks, "kind")
     return np.sort(ints(marks, "ts_ns")[kinds == code_of(names, kind)])
+
+
+def _inside_autograd(rank: LabelledRank, launches: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Which calls were issued while autograd evaluated a function on the same thread."""
+    marks, table = rank.trace.cpu_marks, rank.collectives
+    kinds, names = codes(marks, "kind")
+    rows = np.flatnonzero(kinds == code_of(names, "autograd"))
+    start, end = ints(marks, "ts_ns")[rows], ints(marks, "ts_ns")[rows] + ints(marks, "dur_ns")[rows]
+    thread, of_call = ints(marks, "tid")[rows], ints(table, "tid")
+    inside = np.zeros(len(launches), dtype=bool)
+    for tid in np.unique(of_call):
+        own, calls = thread == tid, of_call == tid
+        order = np.argsort(start[own], kind="stable")
+        reached = np.maximum.accumulate(end[own][order]) if own.any() else end[own]
+        before = np.searchsorted(start[own][order], launches[calls], side="right")
+        reached = np.concatenate([[np.iinfo(np.int64).min], reached])
+        inside[calls] = reached[before] > launches[calls]
+    return inside
 
 
 def _attention_times(rank: LabelledRank) -> npt.NDArray[np.int64]:

@@ -50,5 +50,5 @@ def traffic(families: Iterable[Family]) -> Traffic | None:
         receives=round(per_step(receives)),
         to=frozenset(f.peer for f in sends if f.peer >= 0),
         source=frozenset(f.peer for f in receives if f.peer >= 0),
-        in_backward=sum(f.backward for f in messages),
+        in_backward=sum(f.in_autograd for f in messages),
     )

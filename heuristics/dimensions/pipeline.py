@@ -181,7 +181,7 @@ def annotated(actions: tuple[str, ...], pipeline_ranks: int | None) -> Annotated
     elif shape == "v":
         schedule = "zbv" if split else None
     elif shape == "looped":
-        schedule = "zero_bubble" if split else "interleaved_1f1b"
+        schedule = "interleaved_zero_bubble" if split else "interleaved_1f1b"
     else:
         schedule = None
     return Annotated(schedule, len(micro), v, stages)
