@@ -46,6 +46,7 @@ class KernelRule:
     primitive: str | None
     role: str
     source: str
+    ranks: int | None = None
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,7 @@ class KernelTable:
             primitive=self.words[word.lower()] if word else rule.primitive,
             role=rule.role,
             dtype=normalise(groups.get("dtype")),
-            ranks=int(ranks) if ranks else None,
+            ranks=int(ranks) if ranks else rule.ranks,
         )
 
 
@@ -197,7 +198,7 @@ def _known_keys(row: Mapping[str, Any], allowed: set[str], path: str, place: str
 
 def _kernel(row: Mapping[str, Any], index: int, path: str, words: Mapping[str, str]) -> KernelRule:
     place = f"[[kernel]] row {index + 1}"
-    _known_keys(row, {"match", "library", "primitive", "role", "source"}, path, place)
+    _known_keys(row, {"match", "library", "primitive", "role", "ranks", "source"}, path, place)
     if not isinstance(row.get("match"), str) or not row["match"]:
         raise InputError("match is missing", path=path, place=place, hint="give a regular expression")
     try:
@@ -208,8 +209,11 @@ def _kernel(row: Mapping[str, Any], index: int, path: str, words: Mapping[str, s
     if primitive is not None:
         _one_of(primitive, PRIMITIVES, "primitive", path, place)
     role = _one_of(row.get("role", "payload"), KERNEL_ROLES, "role", path, place)
+    ranks = row.get("ranks")
+    if ranks is not None and (not isinstance(ranks, int) or ranks < 1):
+        raise InputError("ranks must be a positive number", path=path, place=place)
     library = str(row.get("library", "user"))
-    return KernelRule(pattern, library, primitive, role, str(row.get("source", path)))
+    return KernelRule(pattern, library, primitive, role, str(row.get("source", path)), ranks)
 
 
 def _operator(row: Mapping[str, Any], index: int, path: str) -> Operator:

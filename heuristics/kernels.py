@@ -15,7 +15,7 @@ import numpy as np
 
 from heuristics import nesting
 from heuristics.arrays import NULL, code_of, codes, ints
-from heuristics.calls import Calls, Forest, Records
+from heuristics.calls import Forest, Records
 from heuristics.columns import Bools, Ints, at, first, none
 from heuristics.kernel_table import KernelClass, KernelTable
 from heuristics.labelled import GpuRole
@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from parsers.tables import RankTrace
+
+
+ROLES = ("payload", "sync", "pack")
+"""Values of `COLLECTIVES.role`."""
+
+PAYLOAD, SYNC, PACK = range(len(ROLES))
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +45,8 @@ class GpuWork:
         node: the innermost CPU record that encloses the launch, or `NULL`.
         kind: number into ``classes``, `NULL` where the table does not know the name.
         classes: what the distinct names say.
-        sync: whether the event moves no payload.
+        role: what the event does, as a position in `ROLES`.
+        replayed: whether the event was replayed from a CUDA graph.
     """
 
     event: Ints
@@ -50,18 +57,19 @@ class GpuWork:
     node: Ints
     kind: Ints
     classes: tuple[KernelClass, ...]
-    sync: Bools
+    role: Ints
+    replayed: Bools
 
 
-def find(trace: RankTrace, records: Records, calls: Calls, forest: Forest, names: KernelTable) -> GpuWork:
+def find(trace: RankTrace, records: Records, forest: Forest, names: KernelTable) -> GpuWork:
     """Find the GPU events that communicate and link each to the call that asked for it."""
     gpu = trace.gpu_events
     kind, classes = _kinds(trace, names)
-    role = np.array([*(c.role for c in classes), ""])[kind]
+    role = np.array([*(ROLES.index(c.role) for c in classes), PAYLOAD], dtype=np.int64)[kind]
     own = none(gpu.num_rows)
     kernel_rows = np.flatnonzero(records.layer("kernel"))
     own[ints(records.table, "gpu_event")[kernel_rows]] = kernel_rows
-    event = np.flatnonzero(np.isin(role, ("payload", "sync")) | (own >= 0))
+    event = np.flatnonzero((kind >= 0) | (own >= 0))
     launch = _launches(trace, event)
     shared = _replayed(trace, event)
     thread, moment = ints(trace.launches, "tid"), ints(trace.launches, "ts_ns")
@@ -72,9 +80,7 @@ def find(trace: RankTrace, records: Records, calls: Calls, forest: Forest, names
     unlinked = (linked < 0) & ~shared
     annotation = none(len(event))
     annotation[unlinked] = _spanning(trace, records, event[unlinked])
-    work = GpuWork(
-        event, own[event], annotation, launch, linked, node, kind[event], classes, np.asarray(role[event] == "sync")
-    )
+    work = GpuWork(event, own[event], annotation, launch, linked, node, kind[event], classes, role[event], shared)
     return _without_copies(work, records)
 
 
@@ -84,7 +90,7 @@ def roles(trace: RankTrace, work: GpuWork) -> npt.NDArray[np.int8]:
     by_kind = {"kernel": GpuRole.COMPUTE, "memcpy": GpuRole.MEMCPY, "memset": GpuRole.MEMCPY}
     table = np.array([*(by_kind.get(value, GpuRole.IGNORE) for value in values), GpuRole.IGNORE], dtype=np.int8)
     out = table[kinds]
-    out[work.event] = np.where(work.sync, GpuRole.COMM_SYNC, GpuRole.COMM)
+    out[work.event] = np.array([GpuRole.COMM, GpuRole.COMM_SYNC, GpuRole.COMPUTE], dtype=np.int8)[work.role]
     return out
 
 
@@ -189,5 +195,6 @@ def _without_copies(work: GpuWork, records: Records) -> GpuWork:
         work.node[keep],
         work.kind[keep],
         work.classes,
-        work.sync[keep],
+        work.role[keep],
+        work.replayed[keep],
     )

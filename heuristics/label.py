@@ -2,146 +2,331 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pyarrow as pa
 
-from heuristics import calls as cpu_calls
+from heuristics import batches, kernels, shapes, spans
 from heuristics import groups as process_groups
-from heuristics import shapes, spans
 from heuristics.arrays import NULL, codes, ints, lists
-from heuristics.calls import Calls, Records
+from heuristics.calls import Records
 from heuristics.columns import Ints, at, first, none, nullable, take, texts
 from heuristics.dtypes import ITEMSIZE, NAMES, normalise
-from heuristics.kernel_table import LAYOUTS, PRIMITIVES, KernelTable
-from heuristics.labelled import LabelledRank, LabelStats
+from heuristics.evidence import Evidence, gather
+from heuristics.kernel_table import LAYOUTS, PRIMITIVES, KernelTable, Operator
+from heuristics.kernels import ROLES, SYNC
+from heuristics.label_stats import stats_of
+from heuristics.labelled import LabelledRank
 from heuristics.phases import PHASES, phase_of
-from heuristics.primitives import DIRECTIONS, SOURCES, codes_of, decide, kept_rows, payload
+from heuristics.primitives import (
+    BARRIER,
+    BROADCAST,
+    DIRECTIONS,
+    GATHER,
+    REDUCE,
+    SCATTER,
+    SOURCES,
+    Decision,
+    Payload,
+    codes_of,
+    decide,
+    kept_rows,
+    payload,
+)
 from heuristics.steps import step_of
 from parsers import tables
-from parsers.tables import RankTrace
+
+if TYPE_CHECKING:
+    from parsers.tables import RankTrace
 
 
 def label(trace: RankTrace, *, kernel_table: KernelTable | None = None, use_names: bool = True) -> LabelledRank:
-    """Find the collective calls of one rank."""
-    return _Labeller(trace, kernel_table or KernelTable.default()).label()
+    """Find the collective calls of one rank: what each is, how much it moves, with whom, in which step and phase.
+
+    A call appears once, however many layers of the stack mention it. Where it ran on a GPU, its interval is that of its
+    kernels and copies; the calls of one coalesced launch (batched sends and receives) divide the launch's interval among
+    them, one after the other in proportion to their bytes, so that no time is counted twice, and the GPU event refers to
+    the first of them. A call of a GPU trace that left nothing on the GPU (a group of one, or a launch after the window)
+    has no interval. On a CPU the interval is that of the backend's own annotation (``gloo:...``: execution, waiting for
+    the others included; for a send or receive, from the call to its ``wait``), with the executing thread as ``stream``,
+    else that of the record of the call.
+
+    Args:
+        trace: the facts.
+        kernel_table: names of kernels and operators; the package's own by default.
+        use_names: whether what a group is called may be used for more than telling groups apart.
+
+    Returns:
+        The labelled rank; ``collectives`` is in order of ``launch_ts_ns`` (else ``ts_ns``).
+    """
+    return _Labeller(trace, kernel_table or KernelTable.default(), use_names).label()
+
+
+@dataclass(frozen=True, eq=False)
+class _Sizes:
+    """What the arguments of each call say; `NULL` where they do not."""
+
+    in_nelems: Ints
+    out_nelems: Ints
+    dtype: Ints
+    tensor: Ints
 
 
 class _Labeller:
-    def __init__(self, trace: RankTrace, names: KernelTable) -> None:
-        self.trace, self.names = trace, names
+    """The columns of one rank on their way to a table."""
+
+    def __init__(self, trace: RankTrace, names: KernelTable, use_names: bool) -> None:
+        self.trace = trace
+        self.use_names = use_names
         self.records = Records(trace.comm_records, names)
+        self.seen: Evidence = gather(trace, self.records, names)
+        self.n = len(self.seen.anchor)
 
     def label(self) -> LabelledRank:
-        trace, records = self.trace, self.records
-        calls, forest = cpu_calls.find(records)
-        del forest
-        n = len(calls.anchor)
-        meta = calls.metadata
-        table, group = process_groups.resolve(trace.groups, records.table, meta, trace.identity)
-        col_prim, col_dir = codes_of(records.collective_operators)
-        name_prim, name_dir = codes_of(records.operators)
-        collective = at(records.collective, meta)
-        said = [
-            col_prim[collective],
-            name_prim[at(records.name, calls.operator)],
-            name_prim[at(records.name, calls.annotation)],
-            name_prim[at(records.name, calls.nvtx)],
-            none(n),
+        seen, records = self.seen, self.records
+        decision = decide(self._said())
+        direction = self._direction()
+        read = shapes.sizes(records.table, self._layouts())
+        size = self._sizes(read)
+        span = self._spans(read, decision, direction, size)
+        size = _Sizes(
+            first(size.in_nelems, at(read.in_nelems, span)),
+            size.out_nelems,
+            first(size.dtype, at(read.dtype, span)),
+            first(size.tensor, at(read.tensor, span)),
+        )
+        groups, group = process_groups.resolve(self.trace.groups, records.table, seen.metadata, self.trace.identity)
+        pay = self._payload(decision, direction, size, groups, group)
+        table = self._table(decision, direction, size, pay, span, groups, group)
+        launch = first(ints(table, "launch_ts_ns"), ints(table, "ts_ns"))
+        order = np.argsort(launch, kind="stable")
+        place = none(self.n)
+        place[order] = np.arange(self.n)
+        return LabelledRank(
+            trace=self.trace,
+            collectives=table.take(pa.array(order)),
+            groups=groups,
+            gpu_role=kernels.roles(self.trace, seen.work),
+            gpu_call=at(place, seen.event_call).astype(np.int32),
+            stats=stats_of(self.trace, records, seen, decision, pay, span),
+        )
+
+    def _said(self) -> list[Ints]:
+        """The primitive that each kind of evidence names."""
+        by_collective, _ = codes_of(self.records.collective_operators)
+        by_name, _ = codes_of(self.records.operators)
+        by_kernel = np.array(
+            [*(NULL if c.primitive is None else PRIMITIVES.index(c.primitive) for c in self.seen.work.classes), NULL]
+        )
+        return [
+            by_collective[at(self.records.collective, self.seen.metadata)],
+            *(
+                by_name[at(self.records.name, rows)]
+                for rows in (self.seen.operator, self.seen.annotation, self.seen.nvtx)
+            ),
+            by_kernel[self.seen.kind],
         ]
-        decision = decide(said)
-        direction = first(
-            col_dir[collective],
-            name_dir[at(records.name, calls.operator)],
-            name_dir[at(records.name, calls.annotation)],
+
+    def _direction(self) -> Ints:
+        _, by_collective = codes_of(self.records.collective_operators)
+        _, by_name = codes_of(self.records.operators)
+        return first(
+            by_collective[at(self.records.collective, self.seen.metadata)],
+            *(
+                by_name[at(self.records.name, rows)]
+                for rows in (self.seen.operator, self.seen.annotation, self.seen.nvtx)
+            ),
         )
-        # sizes
-        layout_of = np.array(
-            [*(LAYOUTS.index(op.tensors) if op is not None and op.tensors else NULL for op in records.operators), NULL]
+
+    def _layouts(self) -> Ints:
+        known = [
+            NULL if op is None or op.tensors is None else LAYOUTS.index(op.tensors) for op in self.records.operators
+        ]
+        return np.array([*known, NULL], dtype=np.int64)[self.records.name]
+
+    def _sizes(self, read: shapes.Sizes) -> _Sizes:
+        records, seen = self.records, self.seen
+        code, names = codes(records.table, "dtype")
+        written = np.array([*map(_dtype_code, map(normalise, names)), NULL], dtype=np.int64)
+        by_kernel = np.array([*(_dtype_code(c.dtype) for c in seen.work.classes), NULL], dtype=np.int64)
+        sources = (seen.operator, seen.functional, seen.annotation)
+        ins, outs = ints(records.table, "in_nelems"), ints(records.table, "out_nelems")
+        # Counts of 32 bits (PyTorch up to 2.4) overflow: a negative count is no count.
+        ins, outs = np.where(ins < 0, NULL, ins), np.where(outs < 0, NULL, outs)
+        return _Sizes(
+            first(at(ins, seen.metadata), *(at(read.in_nelems, rows) for rows in sources)),
+            first(at(outs, seen.metadata), *(at(read.out_nelems, rows) for rows in sources)),
+            first(written[at(code, seen.metadata)], *(at(read.dtype, rows) for rows in sources), by_kernel[seen.kind]),
+            first(*(at(read.tensor, rows) for rows in sources)),
         )
-        read = shapes.sizes(records.table, layout_of[records.name])
-        dtype_code, dtype_names = codes(records.table, "dtype")
-        dtype_of = np.array([*(NAMES.index(d) if (d := normalise(x)) else NULL for x in dtype_names), NULL])
-        ann = calls.annotation
-        op = calls.operator
-        in_n = first(at(ints(records.table, "in_nelems"), meta), at(read.in_nelems, op), at(read.in_nelems, ann))
-        out_n = first(at(ints(records.table, "out_nelems"), meta), at(read.out_nelems, op), at(read.out_nelems, ann))
-        dtype = first(dtype_of[at(dtype_code, meta)], at(read.dtype, op), at(read.dtype, ann))
-        tensor = first(at(read.tensor, op), at(read.tensor, ann))
-        # gloo
-        asked = records.ts[calls.anchor]
-        key = np.where(direction >= 0, spans.SEND + direction, decision.primitive)
-        span_rows = np.flatnonzero(records.spans)
-        span_rows = span_rows[np.argsort(records.ts[span_rows], kind="stable")]
-        span = spans.match(records, span_rows, read.in_nelems[span_rows], key, asked, in_n)
-        in_n, dtype = first(in_n, at(read.in_nelems, span)), first(dtype, at(read.dtype, span))
-        tensor = first(tensor, at(read.tensor, span))
-        # group size
-        size_of_group = np.array([*(s or NULL for s in table.column("size").to_pylist()), NULL], dtype=np.int64)
-        gsize = first(size_of_group[group], at(ints(records.table, "group_size"), meta))
-        # splits
+
+    def _spans(self, read: shapes.Sizes, decision: Decision, direction: Ints, size: _Sizes) -> Ints:
+        """The annotation of a CPU backend that shows when each call ran."""
+        records = self.records
+        rows = np.flatnonzero(records.spans)
+        rows = rows[np.argsort(records.ts[rows], kind="stable")]
+        word = np.where(direction >= 0, spans.SEND + direction, decision.primitive)
+        word = np.where(self.seen.event < 0, word, NULL)
+        return spans.match(records, rows, read.in_nelems[rows], word, self.seen.asked, size.in_nelems)
+
+    def _payload(self, decision: Decision, direction: Ints, size: _Sizes, groups: pa.Table, group: Ints) -> Payload:
+        records, seen = self.records, self.seen
+        members = np.array([*(s or NULL for s in groups.column("size").to_pylist()), NULL], dtype=np.int64)
+        by_kernel = np.array([*(c.ranks or NULL for c in seen.work.classes), NULL], dtype=np.int64)
+        n = first(members[group], at(ints(records.table, "group_size"), seen.metadata), by_kernel[seen.kind])
+        itemsize = np.array([*(ITEMSIZE[name] for name in NAMES), NULL], dtype=np.int64)[size.dtype]
+        kept = self._kept(size, direction)
+        return payload(decision.primitive, direction, size.in_nelems, size.out_nelems, n, itemsize, kept)
+
+    def _kept(self, size: _Sizes, direction: Ints) -> Ints:
+        """Elements of each uneven all-to-all that stay on this rank."""
+        records, seen = self.records, self.seen
         offsets, flat = lists(records.table, "in_split")
-        own_rank = np.where(direction < 0, at(ints(records.table, "rank_arg"), meta), NULL)
-        start, stop = at(offsets[:-1], meta, 0), at(offsets[1:], meta, 0)
+        begin, stop = at(offsets[:-1], seen.metadata, 0), at(offsets[1:], seen.metadata, 0)
+        own = np.where(direction < 0, at(ints(records.table, "rank_arg"), seen.metadata), NULL)
+        inside = (own >= 0) & (own < stop - begin)
+        mine = at(flat, np.where(inside, begin + own, NULL))
         total = np.concatenate([[0], np.cumsum(flat)])
-        own_ok = (own_rank >= 0) & (own_rank < stop - start)
-        own = np.where(own_ok, at(flat, np.where(own_ok, start + own_rank, NULL)), NULL)
-        kept = kept_rows(in_n, np.where(stop > start, total[stop] - total[start], NULL), own)
-        item = np.array([*(ITEMSIZE[x] for x in NAMES), NULL])[dtype]
-        pay = payload(decision.primitive, direction, in_n, out_n, gsize, item, kept)
-        ts = np.where(span >= 0, at(records.ts, span), asked)
-        dur = np.where(span >= 0, at(records.dur, span), records.dur[calls.anchor])
-        tid = records.tid[calls.anchor]
-        peer = first(at(ints(records.table, "dst_rank"), meta), at(ints(records.table, "src_rank"), meta))
-        rooted = np.isin(
-            decision.primitive, [PRIMITIVES.index(x) for x in ("broadcast", "reduce", "gather", "scatter")]
-        )
-        op_text, op_code = _ops(records, calls, collective)
+        return kept_rows(size.in_nelems, np.where(stop > begin, total[stop] - total[begin], NULL), mine)
+
+    def _table(
+        self,
+        decision: Decision,
+        direction: Ints,
+        size: _Sizes,
+        pay: Payload,
+        span: Ints,
+        groups: pa.Table,
+        group: Ints,
+    ) -> pa.Table:
+        records, seen, facts = self.records, self.seen, self.records.table
+        start, end = self._interval(pay, span)
+        gpu = self.trace.gpu_events
         columns = {
-            "ts_ns": pa.array(ts),
-            "dur_ns": pa.array(dur),
-            "launch_ts_ns": pa.array(asked),
-            "tid": pa.array(tid),
-            "device": pa.nulls(n, pa.int32()),
-            "stream": nullable(at(records.tid, span), pa.int64()),
-            "primitive": texts(list(PRIMITIVES), decision.primitive),
-            "role": texts(["payload"], np.zeros(n, np.int64)),
-            "library": texts(["gloo"], np.where(span >= 0, 0, NULL)),
-            "classified_by": texts(list(SOURCES), decision.source),
+            "ts_ns": nullable(start, pa.int64()),
+            "dur_ns": nullable(np.where(start == NULL, NULL, end - start), pa.int64()),
+            "launch_ts_ns": nullable(seen.asked, pa.int64()),
+            "tid": nullable(seen.thread, pa.int64()),
+            "device": nullable(at(ints(gpu, "device"), seen.event), pa.int32()),
+            "stream": nullable(first(at(ints(gpu, "stream"), seen.event), at(records.tid, span)), pa.int64()),
+            "primitive": texts(PRIMITIVES, decision.primitive),
+            "role": texts(ROLES, np.where(decision.primitive == BARRIER, SYNC, seen.role)),
+            "library": self._library(span),
+            "classified_by": texts(SOURCES, decision.source),
             "conflict": pa.array(decision.conflict),
-            "op": texts(op_text, op_code),
-            "name": texts(records.names, records.name[calls.anchor]),
+            "op": self._op(),
+            "name": self._name(),
             "group": nullable(group, pa.int32()),
             "group_size": nullable(pay.group_size, pa.int32()),
-            "dtype": texts(list(NAMES), dtype),
+            "dtype": texts(NAMES, size.dtype),
             "in_nelems": nullable(pay.in_nelems, pa.int64()),
             "out_nelems": nullable(pay.out_nelems, pa.int64()),
             "size_bytes": nullable(pay.size_bytes, pa.int64()),
             "sent_bytes": nullable(pay.sent_bytes, pa.int64()),
-            "shape": shapes.shapes(records.table, tensor),
-            "direction": texts(list(DIRECTIONS), direction),
-            "peer": nullable(peer, pa.int32()),
-            "root": nullable(np.where(rooted, at(ints(records.table, "rank_arg"), meta), NULL), pa.int32()),
-            "in_split": take(records.table.column("in_split"), meta),
-            "out_split": take(records.table.column("out_split"), meta),
-            "seq": take(records.table.column("seq"), meta),
-            "comms_id": take(records.table.column("comms_id"), meta),
-            "is_async": take(records.table.column("is_async"), meta),
-            "step": nullable(step_of(trace, asked, ts), pa.int32()),
-            "phase": texts(list(PHASES), phase_of(trace, tid, asked, decision.primitive)),
+            "shape": shapes.shapes(facts, size.tensor),
+            "direction": texts(DIRECTIONS, direction),
+            "peer": nullable(self._peer(groups, group, direction), pa.int32()),
+            "root": nullable(self._root(decision), pa.int32()),
+            **{name: take(facts.column(name), seen.metadata) for name in _COPIED},
+            "step": nullable(step_of(self.trace, seen.asked, start), pa.int32()),
+            "phase": texts(PHASES, phase_of(self.trace, seen.thread, seen.asked, decision.primitive)),
         }
-        result = pa.table({f.name: columns[f.name] for f in tables.COLLECTIVES}).cast(tables.COLLECTIVES)
-        return LabelledRank(
-            trace,
-            result,
-            table,
-            np.zeros(trace.gpu_events.num_rows, np.int8),
-            np.full(trace.gpu_events.num_rows, -1, np.int32),
-            LabelStats(),
-        )
+        return pa.table({field.name: columns[field.name] for field in tables.COLLECTIVES}).cast(tables.COLLECTIVES)
+
+    def _interval(self, pay: Payload, span: Ints) -> tuple[Ints, Ints]:
+        records, seen = self.records, self.seen
+        start, end = seen.start.copy(), seen.end.copy()
+        rows = np.flatnonzero(seen.batch >= 0)
+        if len(rows):
+            start[rows], end[rows] = batches.slices(seen.batch[rows], start[rows], end[rows], pay.size_bytes[rows])
+        off_gpu = (start == NULL) & (not self.trace.on_gpu)
+        where = np.where(start == NULL, np.where(span >= 0, span, np.where(off_gpu, seen.anchor, NULL)), NULL)
+        return first(start, at(records.ts, where)), first(end, at(records.end, where))
+
+    def _library(self, span: Ints) -> pa.Array:
+        """Of the kernel; else what the annotation's prefix says (``nccl:all_reduce``)."""
+        records = self.records
+        by_kernel = [c.library for c in self.seen.work.classes]
+        prefixes = [name.split(":", 1)[0] if ":" in name and "::" not in name else "" for name in records.names]
+        prefixes = [prefix if prefix.isalpha() else "" for prefix in prefixes]
+        named = np.array([*(i + len(by_kernel) if p else NULL for i, p in enumerate(prefixes)), NULL], dtype=np.int64)
+        said = first(at(records.name, span), at(records.name, self.seen.annotation))
+        return texts(by_kernel + prefixes, first(self.seen.kind, named[said]))
+
+    def _op(self) -> pa.Array:
+        """`Collective name`, else the operator's or annotation's word for it."""
+        records, seen = self.records, self.seen
+        words = [_word(name) for name in records.names]
+        said = first(at(records.name, seen.operator), at(records.name, seen.annotation), at(records.name, seen.nvtx))
+        collective = at(records.collective, seen.metadata)
+        other = np.where(said == NULL, NULL, said + len(records.collectives))
+        return texts(records.collectives + words, first(collective, other))
+
+    def _name(self) -> pa.Array:
+        code, names = codes(self.trace.gpu_events, "name")
+        records = self.records
+        anchor = at(records.name, self.seen.anchor)
+        other = np.where(anchor == NULL, NULL, anchor + len(names))
+        return texts(names + records.names, first(at(code, self.seen.event), other))
+
+    def _root(self, decision: Decision) -> Ints:
+        rooted = np.isin(decision.primitive, (BROADCAST, REDUCE, GATHER, SCATTER))
+        written = at(ints(self.records.table, "rank_arg"), self.seen.metadata)
+        return np.where(rooted, first(written, self._argument("root")), NULL)
+
+    def _peer(self, groups: pa.Table, group: Ints, direction: Ints) -> Ints:
+        """Global rank of the other side: as written, else the group rank looked up in the group."""
+        facts, seen = self.records.table, self.seen
+        written = first(at(ints(facts, "dst_rank"), seen.metadata), at(ints(facts, "src_rank"), seen.metadata))
+        local = first(at(ints(facts, "rank_arg"), seen.metadata), self._argument("peer"))
+        offsets, flat = lists(groups, "ranks")
+        begin, stop = at(offsets[:-1], group, 0), at(offsets[1:], group, 0)
+        inside = (local >= 0) & (local < stop - begin)
+        looked_up = at(flat, np.where(inside, begin + local, NULL))
+        return np.where(direction >= 0, first(written, looked_up), NULL)
+
+    def _argument(self, which: str) -> Ints:
+        """An integer argument of the call's operator, read from `Concrete Inputs`."""
+        return concrete_int(self.records, self.seen.operator, which)
 
 
-def _ops(records: Records, calls: Calls, collective: Ints) -> tuple[list[str], Ints]:
-    names = [n.rsplit("::", 1)[-1].rsplit(":", 1)[-1].split(" ")[0].removesuffix("_") for n in records.names]
-    text = [*records.collectives, *names]
-    other = at(records.name, calls.anchor)
-    return text, np.where(collective >= 0, collective, np.where(other >= 0, other + len(records.collectives), NULL))
+_COPIED = ("in_split", "out_split", "seq", "comms_id", "is_async")
+
+
+def _dtype_code(name: str | None) -> int:
+    return NULL if name is None else NAMES.index(name)
+
+
+def _word(name: str) -> str:
+    """``allreduce`` for ``c10d::allreduce_``, ``all_reduce`` for ``nccl:all_reduce``, ``send`` for ``nccl:send 0->1``."""
+    return name.rsplit("::", 1)[-1].rsplit(":", 1)[-1].split(" ", 1)[0].removesuffix("_")
+
+
+def concrete_int(records: Records, rows: Ints, which: str) -> Ints:
+    """An integer argument of each row's operator, `NULL` where it has none or it was not recorded."""
+    out = none(len(rows))
+    positions = np.array([*map(lambda op: _position(op, which), records.operators), NULL], dtype=np.int64)
+    wanted = np.flatnonzero((rows >= 0) & (positions[at(records.name, rows)] >= 0))
+    if not len(wanted):
+        return out
+    column = records.table.column("concrete_inputs").combine_chunks()
+    length = np.asarray(column.value_lengths().fill_null(0), dtype=np.int64)
+    begin = np.cumsum(length) - length
+    place = positions[records.name[rows[wanted]]]
+    fits = place < length[rows[wanted]]
+    wanted, place = wanted[fits], place[fits]
+    values = column.flatten().take(pa.array(begin[rows[wanted]] + place)).dictionary_encode()
+    numbers = np.array([*map(_integer, values.dictionary.to_pylist()), NULL], dtype=np.int64)
+    out[wanted] = numbers[np.asarray(values.indices.fill_null(-1), dtype=np.int64)]
+    return out
+
+
+def _position(operator: Operator | None, which: str) -> int:
+    position = getattr(operator, which) if operator is not None else None
+    return NULL if position is None else int(position)
+
+
+def _integer(text: str | None) -> int:
+    return int(text) if text and text.lstrip("-").isdigit() else NULL
