@@ -191,6 +191,11 @@ class ParallelConfig:
         return max(1, self.tp * self.cp * self.dp // (self.etp * self.ep))
 
     @property
+    def expert_shard_ranks(self) -> int:
+        """Ranks expert state is sharded over."""
+        return max(1, self.shard_ranks * self.tp // (self.etp * self.ep))
+
+    @property
     def tokens(self) -> int:
         """Tokens of one microbatch on one rank, before sequence parallelism."""
         return self.seq_len * self.micro_batch_size // self.cp

@@ -16,6 +16,7 @@ from types import MappingProxyType
 
 from ledger.config import CP_KINDS, RECOMPUTE
 from ledger.errors import LedgerError
+from ledger.laws import Calls, family, tp_law
 from ledger.pipeline import Sends, sends_per_rank
 
 __all__ = [
@@ -35,28 +36,10 @@ __all__ = [
     "sends_per_rank",
     "tp_boundary_elements",
     "tp_calls_per_layer",
+    "tp_calls_per_sublayer",
     "ulysses_elements",
     "vocab_calls",
 ]
-
-
-@dataclass(frozen=True)
-class Calls:
-    """Calls of one primitive: in forward, in backward proper, and repeated forward work inside backward."""
-
-    forward: int
-    backward: int
-    recompute: int = 0
-
-    @property
-    def in_backward(self) -> int:
-        """Everything that runs during backward."""
-        return self.backward + self.recompute
-
-    @property
-    def total(self) -> int:
-        """The whole step's share of one layer and microbatch."""
-        return self.forward + self.backward + self.recompute
 
 
 # Tensor parallel
@@ -70,100 +53,6 @@ def tp_boundary_elements(tokens: int, hidden: int) -> int:
     return tokens * hidden
 
 
-@dataclass(frozen=True)
-class TpLaw:
-    """Calls per transformer layer and microbatch of one way to write tensor parallelism.
-
-    ``column_inputs`` is null where the column-parallel linears of a sublayer share one backward reduction, else the
-    number of separate reductions is the number of column-parallel linears.
-    """
-
-    gather: Calls  # with sequence parallelism
-    scatter: Calls
-    reduce: Calls  # without
-    per_column_linear: bool
-    full_recompute: Mapping[str, int]
-    selective_recompute: Mapping[str, int]
-    source: str
-
-
-_NOTHING: Mapping[str, int] = MappingProxyType({})
-
-TP_LAWS: Mapping[str, TpLaw] = MappingProxyType(
-    {
-        "textbook": TpLaw(
-            gather=Calls(2, 2),
-            scatter=Calls(2, 2),
-            reduce=Calls(2, 2),
-            per_column_linear=False,
-            full_recompute=MappingProxyType({"all_gather": 2, "reduce_scatter": 2, "all_reduce": 2}),
-            selective_recompute=_NOTHING,
-            source="Korthikanti et al. 2022, sections 4.2 and 5",
-        ),
-        "megatron": TpLaw(
-            # Backward gathers the input of each column-parallel linear again, for the weight gradient.
-            gather=Calls(2, 4),
-            scatter=Calls(2, 2),
-            reduce=Calls(2, 2),
-            per_column_linear=False,
-            full_recompute=MappingProxyType({"all_gather": 2, "reduce_scatter": 2, "all_reduce": 2}),
-            selective_recompute=_NOTHING,  # core attention only: no collective inside
-            source="megatron/core/tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication",
-        ),
-        "torchtitan": TpLaw(
-            gather=Calls(2, 2),
-            scatter=Calls(2, 2),
-            reduce=Calls(2, 0),
-            per_column_linear=True,
-            # Recomputation stops at the last saved input, so the layer's final reduce-scatter is not repeated.
-            full_recompute=MappingProxyType({"all_gather": 2, "reduce_scatter": 1, "all_reduce": 1}),
-            selective_recompute=MappingProxyType({"all_gather": 2}),  # reduce-scatter outputs are saved
-            source="torch/distributed/tensor/parallel/style.py; torchtitan activation_checkpoint.py",
-        ),
-        "hf": TpLaw(
-            gather=Calls(2, 2),
-            scatter=Calls(2, 2),
-            reduce=Calls(2, 0),
-            per_column_linear=True,
-            full_recompute=MappingProxyType({"all_gather": 2, "reduce_scatter": 2, "all_reduce": 2}),
-            selective_recompute=_NOTHING,
-            source="transformers/integrations/tensor_parallel.py",
-        ),
-        "deepspeed": TpLaw(
-            gather=Calls(2, 2),
-            scatter=Calls(2, 2),
-            reduce=Calls(2, 2),
-            per_column_linear=False,
-            full_recompute=MappingProxyType({"all_gather": 2, "reduce_scatter": 2, "all_reduce": 2}),
-            selective_recompute=_NOTHING,
-            source="deepspeed/module_inject/layers.py",
-        ),
-        "inference": TpLaw(
-            gather=Calls(2, 0),
-            scatter=Calls(2, 0),
-            reduce=Calls(2, 0),
-            per_column_linear=False,
-            full_recompute=_NOTHING,
-            selective_recompute=_NOTHING,
-            source="vllm/model_executor/layers/linear.py, RowParallelLinear",
-        ),
-    }
-)
-"""By profile name; ``megatron_fp8`` counts as ``megatron``."""
-
-
-def tp_law(profile: str) -> TpLaw:
-    """The law of a profile.
-
-    Raises:
-        LedgerError: no such profile.
-    """
-    try:
-        return TP_LAWS["megatron" if profile == "megatron_fp8" else profile]
-    except KeyError:
-        raise LedgerError(f"unknown profile {profile!r}; known: {', '.join(TP_LAWS)}", key="profile") from None
-
-
 def tp_calls_per_layer(
     profile: str, sp: bool, recompute: str = "none", *, column_linears: int = 5
 ) -> Mapping[str, Calls]:
@@ -175,10 +64,26 @@ def tp_calls_per_layer(
     Raises:
         LedgerError: unknown profile or recompute.
     """
+    attention = tp_calls_per_sublayer(profile, "attention", sp, recompute, column_linears=column_linears)
+    mlp = tp_calls_per_sublayer(profile, "mlp", sp, recompute, column_linears=0)
+    return MappingProxyType({primitive: calls + mlp[primitive] for primitive, calls in attention.items()})
+
+
+def tp_calls_per_sublayer(
+    profile: str, sublayer: str, sp: bool, recompute: str = "none", *, column_linears: int
+) -> Mapping[str, Calls]:
+    """The same for ``attention`` or ``mlp`` alone.
+
+    Raises:
+        LedgerError: unknown profile, sublayer or recompute.
+    """
     if recompute not in RECOMPUTE:
         raise LedgerError(f"recompute {recompute!r} is not one of {', '.join(RECOMPUTE)}", key="recompute")
+    if sublayer not in ("attention", "mlp"):
+        raise LedgerError(f"sublayer {sublayer!r} is neither attention nor mlp", key="sublayer")
     law = tp_law(profile)
-    repeated = {"none": _NOTHING, "selective": law.selective_recompute, "full": law.full_recompute}[recompute]
+    by_sublayer: Mapping[str, Mapping[str, int]] = {"selective": law.selective, "full": law.full}.get(recompute, {})
+    repeated = by_sublayer.get(sublayer, {})
     if sp:
         calls = {"all_gather": law.gather, "reduce_scatter": law.scatter}
     else:
@@ -197,14 +102,14 @@ def vocab_calls(profile: str, sp: bool) -> Mapping[str, Mapping[str, Calls]]:
     Raises:
         LedgerError: unknown profile.
     """
-    tp_law(profile)
-    if profile == "textbook":
+    kind = family(profile)
+    if kind == "textbook":
         return MappingProxyType({"embedding": {}, "lm_head": {}})
-    if profile == "inference":
+    if kind == "inference":
         return MappingProxyType({"embedding": {"all_reduce": Calls(1, 0)}, "lm_head": {}})
     if not sp:
         return MappingProxyType({"embedding": {"all_reduce": Calls(1, 0)}, "lm_head": {"all_reduce": Calls(0, 1)}})
-    regather = 1 if profile.startswith("megatron") else 0
+    regather = 1 if kind == "megatron" else 0
     return MappingProxyType(
         {
             "embedding": {"reduce_scatter": Calls(1, 0), "all_gather": Calls(0, 1)},
@@ -231,7 +136,7 @@ class CpLaw:
     """One kind of call of context parallelism in one attention layer and microbatch.
 
     ``kv_blocks`` is the payload S in units of one rank's K and V together (`cp_kv_elements`); ``widths`` says
-    instead that the payload is tokens x width / tp for each of hidden ("q") or kv_width ("kv").
+    instead that the payload is tokens x width / tp of the queries ("q"), keys ("k"), values ("v") or outputs ("o").
     """
 
     primitive: str
@@ -259,7 +164,7 @@ def cp_calls_per_layer(profile: str, kind: str, n: int, *, inner: int = 1) -> tu
     Raises:
         LedgerError: unknown profile or kind.
     """
-    tp_law(profile)
+    written_by = family(profile)
     if kind not in CP_KINDS:
         raise LedgerError(f"cp_kind {kind!r} is not one of {', '.join(CP_KINDS)}", key="cp_kind")
     if n == 1:
@@ -276,7 +181,7 @@ def cp_calls_per_layer(profile: str, kind: str, n: int, *, inner: int = 1) -> tu
             CpLaw("all_gather", "backward", 2, half),
             CpLaw("reduce_scatter", "backward", 2, half),
         )
-    if profile in ("torchtitan", "hf"):
+    if written_by in ("torch", "hf"):
         return (
             CpLaw("all_gather", "forward", 1, Fraction(n)),
             CpLaw("all_gather", "backward", 1, Fraction(n)),
@@ -289,11 +194,11 @@ def cp_calls_per_layer(profile: str, kind: str, n: int, *, inner: int = 1) -> tu
 
 
 def _ulysses_calls(*, inner: bool) -> tuple[CpLaw, ...]:
-    """q and o at full width, k and v at theirs, in both directions."""
+    """q, k, v and o change layout in forward, their gradients in backward."""
     return tuple(
-        CpLaw("all_to_all", phase, 2, Fraction(0), widths=width, inner=inner)
+        CpLaw("all_to_all", phase, 1, Fraction(0), widths=width, inner=inner)
         for phase in ("forward", "backward")
-        for width in ("q", "kv")
+        for width in ("q", "k", "v", "o")
     )
 
 
@@ -399,14 +304,14 @@ def gradient_calls(profile: str, zero_stage: int, microbatches: int, *, pipeline
     Raises:
         LedgerError: unknown profile or stage.
     """
-    tp_law(profile)
+    kind = family(profile)
     if zero_stage not in (0, 1, 2, 3):
         raise LedgerError(f"zero_stage must be 0, 1, 2 or 3, not {zero_stage}", key="zero_stage")
-    if profile == "inference":
+    if kind == "inference":
         return MappingProxyType({})
     if zero_stage == 0:
         return MappingProxyType({"all_reduce": 1})
-    if profile == "deepspeed":
+    if kind == "deepspeed":
         return MappingProxyType(
             {
                 1: {"all_reduce": 1, "all_gather": 1},
@@ -414,6 +319,7 @@ def gradient_calls(profile: str, zero_stage: int, microbatches: int, *, pipeline
                 3: {"reduce_scatter": microbatches, "all_gather": 2 * microbatches},
             }[zero_stage]
         )
-    repeats = microbatches if profile in ("torchtitan", "hf") and not pipelined else 1
-    gathers = 2 if zero_stage == 3 and not (profile in ("torchtitan", "hf") and pipelined) else 1
+    units = kind in ("torch", "hf") and zero_stage >= 2  # fully_shard: each microbatch starts over
+    repeats = microbatches if units and not pipelined else 1
+    gathers = 2 if zero_stage == 3 and not (units and pipelined) else 1
     return MappingProxyType({"reduce_scatter": repeats, "all_gather": gathers * repeats})
