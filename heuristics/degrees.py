@@ -123,7 +123,7 @@ def _chains(views: Sequence[RankView], axes: Sequence[Axes]) -> int | None:
             continue
         claimed = {index for claim in pipeline.claims for index in claim.families}
         links[view.rank] = {f.peer for f in view.families if f.index in claimed and f.peer >= 0}
-    if not links or any(peer not in links for peers in links.values() for peer in peers):
+    if not links or any(not peers or not peers <= links.keys() for peers in links.values()):
         return None
     sizes, left = set(), set(links)
     while left:
@@ -142,6 +142,8 @@ def _pipeline_by_product(
     """Where messages run over the world group, the other degrees say how long the pipeline is."""
     if not any("pp" in a.axes for a in axes) or world is None or tp.value is None or cp.value is None:
         return pp
+    if sync is None and any(a.sync is not None for a in axes):
+        return pp  # gradients are reduced over a group of unknown size
     rest = tp.value * (sync.value if sync and sync.value else cp.value)
     if pp.value is not None and (sync is None or pp.value * rest == world):
         return pp

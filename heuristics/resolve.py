@@ -1,8 +1,9 @@
 """Groups for calls that name none: raw gloo traces, old NCCL, kernels without arguments.
 
 The header still lists the rank's groups. A call belongs to the one whose size its payloads show; where several fit, to
-the one whose members finish the call at the same moment; where the other members' traces are not given, the group's
-description may decide, and the result is marked as doubtful.
+the one whose members make the same calls and finish them at the same moment, or to what the groups of other dimensions
+leave. Where the other members' traces are not given, a group's description may decide, and the result is marked as
+doubtful.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 CLEARLY_BEST = 3.0
 """The members of a group finish together; other ranks must scatter by this many times more to be ruled out."""
 
-ENOUGH_CALLS = 4
-"""Fewer coincidences than this may be chance."""
+ENOUGH_CALLS = 3
+"""Fewer calls than this show no scatter: with two, the median difference lies between them whatever they are."""
 
 
 def resolved(views: Sequence[RankView]) -> tuple[RankView, ...]:
@@ -38,17 +39,26 @@ def resolved(views: Sequence[RankView]) -> tuple[RankView, ...]:
 def _resolve(view: RankView, by_rank: dict[int, RankView]) -> RankView:
     if all(family.group >= 0 for family in view.families):
         return view
-    placed: dict[int, int] = {}
-    doubtful: set[int] = set()
-    for claim in roles(view).accepted:
-        if claim.group >= 0:
-            continue
-        group, sure = _group_of(view, claim, by_rank)
-        if group is not None:
-            placed |= dict.fromkeys(claim.families, group)
-            doubtful |= set() if sure else {group}
+    claims = [claim for claim in roles(view).accepted if claim.group < 0]
+    chosen: dict[int, int] = {}
+    while True:
+        before = len(chosen)
+        for number, claim in enumerate(claims):
+            if number not in chosen:
+                others = [(claims[n], view.groups[g].ranks) for n, g in chosen.items()]
+                group = _group_of(view, claim, others, by_rank)
+                if group is not None:
+                    chosen[number] = group
+        if len(chosen) == before:
+            break
+    doubtful = {}
+    for number, claim in enumerate(claims):
+        named = [g for g in _fitting(view, claim) if hint(view.groups[g].desc) == claim.dim]
+        if number not in chosen and len(named) == 1:
+            doubtful[number] = named[0]
+    placed = {index: group for n, group in (chosen | doubtful).items() for index in claims[n].families}
     families = tuple(_on(view, family, placed.get(family.index, family.group)) for family in view.families)
-    return replace(view, families=families, doubtful=frozenset(doubtful))
+    return replace(view, families=families, doubtful=frozenset(doubtful.values()))
 
 
 def _on(view: RankView, family: Family, group: int) -> Family:
@@ -60,16 +70,34 @@ def _on(view: RankView, family: Family, group: int) -> Family:
     return replace(family, group=group, peer=peer)
 
 
-def _group_of(view: RankView, claim: Claim, by_rank: dict[int, RankView]) -> tuple[int | None, bool]:
-    """The group, and whether something better than its description says so."""
-    fitting = _fitting(view, claim)
-    if len(fitting) == 1:
-        return fitting[0], True
-    together = _coinciding(view, claim, fitting, by_rank)
-    if together is not None:
-        return together, True
-    named = [group for group in fitting if hint(view.groups[group].desc) == claim.dim]
-    return (named[0], False) if len(named) == 1 else (None, False)
+def _group_of(
+    view: RankView,
+    claim: Claim,
+    others: Sequence[tuple[Claim, tuple[int, ...] | None]],
+    by_rank: dict[int, RankView],
+) -> int | None:
+    """The group of a claim, if its size, the groups of other dimensions or the other ranks leave only one."""
+    fitting = [g for g in _fitting(view, claim) if _apart(view, claim, view.groups[g].ranks, others)]
+    if len(fitting) < 2:
+        return fitting[0] if fitting else None
+    return _coinciding(view, claim, fitting, by_rank)
+
+
+def _apart(
+    view: RankView,
+    claim: Claim,
+    ranks: tuple[int, ...] | None,
+    others: Sequence[tuple[Claim, tuple[int, ...] | None]],
+) -> bool:
+    """Whether a group shares only the rank itself with the groups of dimensions that must be orthogonal to it.
+
+    Data parallelism may span the context ranks, and experts lie within either.
+    """
+    for other, members in others:
+        orthogonal = other.dim != claim.dim and not {other.dim, claim.dim} <= {"dp", "cp", "ep"}
+        if orthogonal and ranks and members and set(ranks) & set(members) - {view.rank}:
+            return False
+    return True
 
 
 def _fitting(view: RankView, claim: Claim) -> list[int]:
@@ -83,19 +111,32 @@ def _fitting(view: RankView, claim: Claim) -> list[int]:
 
 
 def _coinciding(view: RankView, claim: Claim, fitting: list[int], by_rank: dict[int, RankView]) -> int | None:
-    spread = {}
+    """The group whose members finish together, or the only one whose members make the same calls at all."""
+    spread: dict[int, float | None] = {}
     for group in fitting:
-        ranks = view.groups[group].ranks or ()
-        partners = [by_rank[rank] for rank in ranks if rank != view.rank and rank in by_rank]
-        scatters = [s for partner in partners if (s := _scatter(view, partner, claim)) is not None]
-        if scatters:
-            spread[group] = max(scatters)
-    if len(spread) < len(fitting) or not spread:
-        return None
-    ordered = sorted(spread, key=lambda group: spread[group])
-    if len(ordered) == 1 or spread[ordered[0]] * CLEARLY_BEST <= spread[ordered[1]]:
-        return ordered[0]
+        partners = [by_rank[r] for r in view.groups[group].ranks or () if r != view.rank and r in by_rank]
+        linked = claim.kind != "stage_link" or len(view.groups[group].ranks or ()) > 2
+        scatters = [_scatter(view, p, claim) if linked or _answers(view, p) else np.inf for p in partners]
+        known = [s for s in scatters if s is not None]
+        spread[group] = max(known) if known and (np.inf in known or len(known) == len(scatters)) else None
+    possible = [group for group in fitting if spread[group] != np.inf]
+    if len(possible) < 2:
+        return possible[0] if possible else None
+    if claim.kind == "stage_link":
+        return None  # a message ends where it is waited for, not at the same moment on both sides
+    measured = sorted((s, group) for group in possible if (s := spread[group]) is not None)
+    if len(measured) == len(possible) and measured[0][0] * CLEARLY_BEST <= measured[1][0]:
+        return measured[0][1]
     return None
+
+
+def _answers(view: RankView, partner: RankView) -> bool:
+    """Whether one of two stages starts a step by sending and the other by receiving."""
+    starts = []
+    for one in (view, partner):
+        messages = [one.families[int(index)].direction for index in one.sequence]
+        starts.append(next((direction for direction in messages if direction), None))
+    return starts[0] != starts[1]
 
 
 def _scatter(view: RankView, partner: RankView, claim: Claim) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -32,7 +32,7 @@ class Schedule:
     name: str | None = None
     microbatches: int | None = None
     virtual_stages: int | None = None
-    stage_of_rank: Mapping[int, int] = MappingProxyType({})
+    stage_of_rank: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
     reasons: tuple[str, ...] = ()
 
 
