@@ -112,8 +112,8 @@ def _add(rank: Measured, tallies: dict[Key, _Tally]) -> None:
         tally.time += float(length[mine].sum()) / steps
         tally.wait_known &= bool((rank.wait_ns[mine] != NULL).all())
         tally.wait += float(rank.wait_ns[mine].sum()) / steps
-        tally.busy += busy[i] / steps
-        tally.exposed += exposed[i] / steps
+        tally.busy += float(busy[i]) / steps
+        tally.exposed += float(exposed[i]) / steps
         tally.sizes.append(size[mine & (size != NULL)])
         for code, count in zip(*np.unique(source[mine], return_counts=True), strict=True):
             name = sources[code] if code >= 0 else "unknown"
