@@ -123,7 +123,8 @@ def _comparable(place: int, rank: Labelled, names: dict[tuple[object, ...], int]
     )
     rows = np.arange(len(group))
     facts = np.stack((size, np.full(len(group), place), rows, line.call_start, line.call_end), axis=1)
-    return np.concatenate((identity, facts), axis=1)[usable].astype(np.int64)
+    table_of_calls: Ints = np.concatenate((identity, facts), axis=1)[usable].astype(np.int64)
+    return table_of_calls
 
 
 def _group_codes(rank: Labelled, names: dict[tuple[object, ...], int]) -> Ints:
@@ -178,7 +179,8 @@ def _medians(values: Floats, key: Ints) -> Floats:
     first = np.flatnonzero(np.diff(key[order], prepend=-1))
     count = np.diff(np.append(first, len(key)))
     ordered = values[order]
-    return (ordered[first + (count - 1) // 2] + ordered[first + count // 2]) / 2
+    middle: Floats = (ordered[first + (count - 1) // 2] + ordered[first + count // 2]) / 2
+    return middle
 
 
 def _clock(ranks: Sequence[Labelled], offset: Floats, residual: float, counts: Ints) -> Clock:

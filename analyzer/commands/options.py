@@ -12,7 +12,7 @@ import click
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class StepRange(click.ParamType):
+class StepRange(click.ParamType):  # type: ignore[type-arg,unused-ignore] # generic only in newer versions of click
     """``3:6`` (both ends included), ``3:``, ``:6`` or ``3``."""
 
     name = "FIRST:LAST"

@@ -9,14 +9,16 @@ from itertools import pairwise
 
 @dataclass(frozen=True)
 class Unit:
-    """A unit for a whole column: its name and how much of the base unit it is."""
+    """A unit for a whole column: its name, how much of the base unit it is, and the decimals shown."""
 
     name: str
     scale: float
+    decimals: int = 2
 
 
-MICROSECONDS, MILLISECONDS, SECONDS = Unit("µs", 1), Unit("ms", 1e3), Unit("s", 1e6)
-BYTES, KILOBYTES, MEGABYTES, GIGABYTES = Unit("B", 1), Unit("kB", 1e3), Unit("MB", 1e6), Unit("GB", 1e9)
+MICROSECONDS, MILLISECONDS, SECONDS = Unit("µs", 1, 1), Unit("ms", 1e3), Unit("s", 1e6)
+BYTES, KILOBYTES, MEGABYTES, GIGABYTES = Unit("B", 1, 0), Unit("kB", 1e3), Unit("MB", 1e6), Unit("GB", 1e9)
+GB_PER_S = Unit("GB/s", 1, 1)
 
 DASH = "–"
 """Stands for null: not determined from this input."""
@@ -37,19 +39,17 @@ def _unit(values: Iterable[float | None], units: Sequence[Unit]) -> Unit:
     return next((u for u in units if largest < 1e4 * u.scale), units[-1])
 
 
-def number(value: float | None, unit: Unit | None = None) -> str:
-    """A value in a unit with three significant digits at least; what would round to nothing says so."""
+def number(value: float | None, unit: Unit) -> str:
+    """A value in a unit with the unit's decimals; what would round to nothing says so, and nothing is 0."""
     if value is None:
         return DASH
-    scaled = value / unit.scale if unit else value
+    scaled = value / unit.scale
     if scaled == 0:
         return "0"
-    if float(value).is_integer() and (unit is None or unit.scale == 1):
-        return f"{int(value)}"
-    size = abs(scaled)
-    if size < 0.0005:
-        return "<0.001"
-    return f"{scaled:.{0 if size >= 999.5 else 1 if size >= 99.95 else 2 if size >= 9.995 else 3}f}"
+    smallest = 10.0**-unit.decimals
+    if abs(scaled) < smallest / 2:
+        return f"<{smallest:.{unit.decimals}f}" if scaled > 0 else f"-{smallest:.{unit.decimals}f}"
+    return f"{scaled:.{unit.decimals}f}"
 
 
 def count(value: float) -> str:
@@ -66,7 +66,7 @@ def percent(share: float | None) -> str:
         return "<0.1 %"
     if 99.95 <= value < 100:
         return ">99.9 %"
-    return f"{value:.1f} %" if value % 1 else f"{value:.0f} %"
+    return f"{value:.0f} %" if value in (0, 100) else f"{value:.1f} %"
 
 
 def time(us: float | None) -> str:
@@ -82,7 +82,7 @@ def size(value: float | None) -> str:
 
 
 def ranks(values: Sequence[int], limit: int = 12) -> str:
-    """Rank numbers as runs: ``0-3, 8, 12-15``; evenly spaced ones as ``0, 8, .. 56``; the rest is counted."""
+    """Numbers as runs: ``0-3, 8, 12-15``; evenly spaced ones as ``0, 8, .. 56``; what is too long is counted."""
     if not values:
         return "none"
     ordered = sorted(values)
