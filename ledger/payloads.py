@@ -33,6 +33,7 @@ __all__ = [
     "gradient_calls",
     "imbalance",
     "pp_boundary_elements",
+    "ring_variants",
     "sends_per_rank",
     "tp_boundary_elements",
     "tp_calls_per_layer",
@@ -190,6 +191,37 @@ def cp_calls_per_layer(profile: str, kind: str, n: int, *, inner: int = 1) -> tu
     return (
         CpLaw("send_recv", "forward", n - 1, Fraction(1)),
         CpLaw("send_recv", "backward", n - 1, Fraction(2)),
+    )
+
+
+def ring_variants(n: int) -> Mapping[str, tuple[CpLaw, ...]]:
+    """The ways a ring of ``n`` has been written, by name: which of them fits tells the implementation.
+
+    * ``stacked``: TransformerEngine; K and V in one message, later stacked with their gradients: n-1 sends each way,
+      3(n-1) blocks.
+    * ``separate``: K and V as two messages, and their gradients go the whole way home: 2(n-1) sends of half a block
+      forward, 2(n-1) + 2n backward, 3n-2 blocks.
+    * ``torch_all_gather``, ``torch_all_to_all``: torch's two rotations; gradients as one-hot all-to-alls in float32.
+
+    Source: transformer_engine context_parallel.py;
+    torch/distributed/tensor/experimental/_context_parallel/_attention.py.
+    """
+    half, one = Fraction(1, 2), Fraction(1)
+    gradients = CpLaw("all_to_all", "backward", n, one, dtype="float32", one_hot=True)
+    return MappingProxyType(
+        {
+            "stacked": cp_calls_per_layer("megatron", "ring", n),
+            "separate": (
+                CpLaw("send_recv", "forward", 2 * (n - 1), half),
+                CpLaw("send_recv", "backward", 2 * (n - 1) + 2 * n, half),
+            ),
+            "torch_all_gather": cp_calls_per_layer("torch", "ring", n),
+            "torch_all_to_all": (
+                CpLaw("all_to_all", "forward", n - 1, one, one_hot=True),
+                CpLaw("all_to_all", "backward", n - 1, one, one_hot=True),
+                gradients,
+            ),
+        }
     )
 
 

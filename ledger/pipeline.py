@@ -167,7 +167,8 @@ def microbatches_in_flight(schedule: str, p: int, m: int, v: int, stage: int) ->
     """Most microbatches whose activations pipeline rank ``stage`` holds at once, in microbatches of the whole rank.
 
     1F1B holds p - stage, GPipe all m, interleaved 1F1B min(m·v, 2(p-stage-1) + (v-1)p + 1) chunks of 1/v each
-    (the warm-up count of megatron/core/pipeline_parallel/schedules.py plus the one in progress), ZB-V p, DualPipe p+1.
+    (the warm-up count of megatron/core/pipeline_parallel/schedules.py plus the one in progress), ZB-V p, DualPipe p+1;
+    without a pipeline 1.
 
     Raises:
         LedgerError: unknown schedule, a count below 1, or a stage outside the pipeline.
@@ -175,6 +176,8 @@ def microbatches_in_flight(schedule: str, p: int, m: int, v: int, stage: int) ->
     check_pipeline(schedule, p, m, v)
     if not 0 <= stage < p:
         raise LedgerError(f"stage {stage} is outside a pipeline of {p}", key="stage")
+    if p == 1:
+        return Fraction(1)
     if schedule in ("gpipe", "looped_bfs"):
         return Fraction(m)
     if schedule in ("dualpipe", "dualpipev"):

@@ -75,7 +75,7 @@ class Stage:
 
     @cached_property
     def layer_local(self) -> tuple[tuple[Weight, ...], ...]:
-        """Per layer held, the weights on this rank, experts included."""
+        """Per layer held, the trained weights on this rank, experts included."""
         return tuple(self._local(layer_weights(self.model, layer)) for layer in self.layer_ids)
 
     @cached_property
@@ -89,7 +89,8 @@ class Stage:
 
     def _local(self, weights: Sequence[Weight]) -> tuple[Weight, ...]:
         config = self.config
-        return tuple(weight.local(config.tp, etp=config.etp, ep=config.ep) for weight in weights)
+        trained = (weight for weight in weights if weight.part != "router_bias")
+        return tuple(weight.local(config.tp, etp=config.etp, ep=config.ep) for weight in trained)
 
     @cached_property
     def dense_weights(self) -> tuple[Weight, ...]:

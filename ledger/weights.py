@@ -22,7 +22,8 @@ class Weight:
     """One tensor, or ``copies`` of the same shape.
 
     Attributes:
-        part: attention | mlp | router | norm | bias | embedding | output | experts | shared_experts | mtp.
+        part: attention | mlp | router | router_bias | norm | bias | embedding | output | experts | shared_experts | mtp.
+            A router bias is set by load, not by gradients: frameworks keep it as a buffer.
         split: column | row | vocab | none (whole on every tensor-parallel rank) | expert.
     """
 
@@ -127,7 +128,7 @@ def _mixture(model: ModelSpec) -> tuple[Weight, ...]:
         Weight("experts", moe.expert_ffn, model.hidden, "expert", moe.experts * matrices),
     ]
     if moe.router_bias:
-        weights.append(Weight("router", moe.experts))
+        weights.append(Weight("router_bias", moe.experts))
     if moe.shared_ffn:
         weights += _feed_forward(model, moe.shared_ffn, "shared_experts")
     if moe.shared_gate:

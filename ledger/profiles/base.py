@@ -23,6 +23,8 @@ class Profile:
         average: stages are not told apart: L/p layers, no ends.
         weighted_layers: embedding and output layer count as a layer each when layers are dealt to stages.
         training: there is a backward pass and an optimizer.
+        precision: how state is stored (`ledger.memory.PRECISIONS`): two-byte parameters with a float32 master copy, or
+            float32 parameters that are cast when gathered.
     """
 
     name: str
@@ -33,6 +35,7 @@ class Profile:
     average: bool = False
     weighted_layers: bool = False
     training: bool = True
+    precision: str = "bf16"
 
     def resolve(self, config: ParallelConfig) -> ParallelConfig:
         """The config with this framework's defaults where it leaves them open.

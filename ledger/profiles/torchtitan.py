@@ -40,6 +40,7 @@ TORCHTITAN = Profile(
     grad_dtype="float32",
     expert_tp=1,
     weighted_layers=True,
+    precision="fp32",
 )
 TORCHTITAN_0_1 = replace(
     TORCHTITAN,

@@ -65,9 +65,8 @@ class ContextParallel:
     def _elements(self, stage: Stage, call: CpLaw) -> tuple[Number, str]:
         model, tp = stage.model, stage.config.tp
         if not call.widths:
-            tokens = stage.tokens * (stage.config.cp_inner if stage.config.cp_kind == "hierarchical" else 1)
-            heads = 1 if stage.config.cp_kind != "hierarchical" else stage.config.cp_inner
-            block = tokens * (model.key_width + model.value_width) // (tp * heads)
+            # Under hierarchical exchange a rank rings cp_inner times the tokens of 1/cp_inner of the heads: the same.
+            block = stage.tokens * (model.key_width + model.value_width) // tp
             return call.kv_blocks * block, f"{call.kv_blocks} KV, KV = tok·(k + v)/tp"
         if self.whole_heads:
             return stage.boundary // tp, "tok·h/tp"

@@ -51,12 +51,24 @@ def _one(_stage: Stage) -> int:
     return 1
 
 
+def _two(_stage: Stage) -> int:
+    return 2
+
+
 def _batch(stage: Stage) -> int:
     return stage.config.seq_len * stage.config.micro_batch_size
 
 
 def _on_loss(stage: Stage) -> int:
     return stage.runs if stage.heads else 0
+
+
+def _sharded(stage: Stage) -> int:
+    return int(stage.config.zero_stage > 0)
+
+
+def _replicated(stage: Stage) -> int:
+    return int(stage.config.zero_stage == 0)
 
 
 def _tensors(stage: Stage) -> int:
@@ -77,7 +89,9 @@ MEGATRON = (
         "batch, loss mask", "broadcast", "forward", "tp", "float32", _on_loss, _batch, "m; b·s", _BATCH,
     ),
     Small("loss", "all_reduce", "forward", "dp", "float32", _on_loss, _one, "m; 1", "megatron loss_func"),
-    Small("gradient norm", "all_reduce", "optimizer", "world", "float32", _one, _one, "1; 1", _CLIP),
+    # The distributed optimizer holds a part on every rank, plain replicas need only the model's own parts.
+    Small("gradient norm", "all_reduce", "optimizer", "world", "float32", _sharded, _one, "1; 1", _CLIP),
+    Small("gradient norm", "all_reduce", "optimizer", "model", "float32", _replicated, _one, "1; 1", _CLIP),
     Small(
         "expert load", "all_reduce", "forward", "tp_cp", "int64",
         lambda stage: int(stage.moe_layers) * stage.runs,
@@ -91,14 +105,23 @@ TORCHTITAN = (
     Small("gradient norms", "all_reduce", "optimizer", "tp", "float32", _one, _tensors, "1; tensors", _TT),
     Small("gradient norm", "all_reduce", "optimizer", "pp", "float32", _one, _one, "1; 1", _TT),
     Small("valid tokens", "all_reduce", "forward", "dp_plain", "int64", _one, _one, "1; 1", "torchtitan/train.py"),
-    Small(
-        "loss statistics", "all_reduce", "optimizer", "dp", "float32", lambda _: 3, _one, "3; 1", "torchtitan/train.py"
-    ),
+    Small("tokens seen", "all_reduce", "optimizer", "dp", "int64", _one, _one, "1; 1", "torchtitan/train.py"),
+    Small("loss, sum and max", "all_reduce", "optimizer", "dp", "float32", _two, _one, "2; 1", "torchtitan/train.py"),
 )
 
 DEEPSPEED = (
     Small(
-        "gradient norm", "all_reduce", "optimizer", "dp", "float32", lambda stage: int(stage.config.zero_stage > 0),
+        "overflow", "all_reduce", "optimizer", "dp", "uint8",
+        lambda stage: int(stage.config.zero_stage in (1, 2) and stage.config.param_dtype != "float32"),
+        _one, "1; 1", "deepspeed/runtime/zero/stage_1_and_2.py",
+    ),
+    Small(
+        "gradient norm", "all_reduce", "optimizer", "dp", "float64", lambda stage: int(stage.config.zero_stage == 3),
+        _one, "1; 1", "deepspeed/runtime/zero/stage3.py",
+    ),
+    Small(
+        "gradient norm", "all_reduce", "optimizer", "dp", "float32",
+        lambda stage: int(stage.config.zero_stage in (1, 2)),
         _one, "1; 1", "deepspeed/runtime/zero/stage_1_and_2.py",
     ),
     Small(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import lcm
 
 from ledger.rules.flow import Flow
 from ledger.stages import Number, Stage
@@ -106,7 +107,8 @@ class FlatBuffers:
     """Megatron: gradients in flat buffers, reduced once per step; the distributed optimizer gathers parameters back.
 
     Stages 2 and 3 are Megatron-FSDP: sharded gradients are reduced in every microbatch, sharded parameters gathered in
-    both directions of each. ``fp8_linears`` gathers the matrices of linear layers in one byte.
+    both directions of each. Sharded buffers are padded at their end to a multiple of the sharding ranks and of 128 (with
+    several buckets each has such an end). ``fp8_linears`` gathers the matrices of linear layers in one byte.
     """
 
     fp8_linears: bool = False
@@ -124,6 +126,7 @@ class FlatBuffers:
             if zero == 0:
                 yield dp_flow(part, "all_reduce", "backward", copies.whole, size, grads, source=source, bucketed=True)
                 continue
+            size = _padded(size, copies.shard_ranks(stage))
             yield dp_flow(
                 part,
                 "reduce_scatter",
@@ -165,7 +168,7 @@ class FlatBuffers:
                     "all_gather",
                     phase,
                     copies.shard,
-                    size,
+                    _padded(size, copies.shard_ranks(stage)),
                     dtype,
                     source=source,
                     calls=calls,
@@ -173,3 +176,9 @@ class FlatBuffers:
                     overlap="partial",
                     bucketed=True,
                 )
+
+
+def _padded(size: int, ranks: int) -> int:
+    """Source: megatron/core/distributed/param_and_grad_buffer.py, bucket ends under the distributed optimizer."""
+    multiple = lcm(ranks, 128)
+    return -(-size // multiple) * multiple

@@ -9,7 +9,7 @@ from ledger.laws import Calls, tp_law
 from ledger.payloads import tp_calls_per_layer, tp_calls_per_sublayer, vocab_calls
 from ledger.rules.flow import Flow
 from ledger.stages import Number, Stage
-from ledger.weights import Weight, elements
+from ledger.weights import elements
 
 
 @dataclass(frozen=True)
@@ -194,16 +194,14 @@ class GatheredLogits:
             )
 
 
-def _whole(weights: tuple[Weight, ...], *, router: bool) -> int:
-    parts = ("norm", "bias", "router") if router else ("norm", "bias")
-    return elements(weight for weight in weights if weight.split == "none" and weight.part in parts)
-
-
 def replicated_gradients_once(stage: Stage) -> Iterator[Flow]:
-    """Megatron with sequence parallelism: gradients of norms, row biases and routers, flattened, once per step.
+    """Megatron with sequence parallelism: gradients of weights every rank holds whole, flattened, once per step.
+
+    Norms, biases of row-parallel layers, routers, the down-projections of latent attention.
 
     Source: megatron/core/distributed/finalize_model_grads.py.
     """
+    whole = [weight for weight in stage.dense_weights if weight.split == "none" and weight.part != "embedding"]
     if stage.config.sequence_parallel:
         yield Flow(
             dim="tp",
@@ -212,10 +210,10 @@ def replicated_gradients_once(stage: Stage) -> Iterator[Flow]:
             phase="optimizer",
             group="tp",
             calls=1,
-            elements=_whole(stage.dense_weights, router=True),
+            elements=elements(whole),
             dtype=stage.config.grad_dtype or "float32",
             overlap="no",
-            formula="1; norm, bias and router weights of the stage",
+            formula="1; weights of the stage that tp does not split",
             source="megatron/core/distributed/finalize_model_grads.py",
         )
 
