@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from heuristics.arrays import NULL, codes, ints, lists
-from heuristics.columns import Ints, none
+from heuristics.columns import Bools, Ints, at, none
 from parsers import tables
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class Mention:
     stride: int | None
     listed: tuple[int, ...]
     cut: bool
+    token: str | None = None  # tells groups of one process apart, without being a name
 
     @property
     def known_size(self) -> int | None:
@@ -99,69 +100,146 @@ def group_keys(groups: pa.Table) -> list[Hashable]:
     ]
 
 
-def resolve(declared: pa.Table, records: pa.Table, rows: Ints, identity: RankIdentity) -> tuple[pa.Table, Ints]:
+def member(groups: pa.Table, group: Ints, position: Ints) -> Ints:
+    """Global rank of the member at a position of each row's group; `NULL` where either is not known."""
+    offsets, flat = lists(groups, "ranks")
+    begin, stop = at(offsets[:-1], group, 0), at(offsets[1:], group, 0)
+    inside = (position >= 0) & (position < stop - begin)
+    return at(flat, np.where(inside, begin + position, NULL))
+
+
+def position(groups: pa.Table, group: Ints, rank: int | None) -> Ints:
+    """Position of a rank in each row's group; `NULL` where it is not a known member."""
+    ranks = groups.column("ranks").to_pylist()
+    places = [NULL if not members or rank not in members else members.index(rank) for members in ranks]
+    return at(np.array([*places, NULL], dtype=np.int64), group)
+
+
+def without_names(groups: pa.Table) -> pa.Table:
+    """The groups without descriptions; names stay, as what joins calls with groups."""
+    import pyarrow as pa
+
+    place = groups.schema.get_field_index("desc")
+    return groups.set_column(place, "desc", pa.nulls(groups.num_rows, pa.string()))
+
+
+def resolve(
+    declared: pa.Table,
+    records: pa.Table,
+    identity: RankIdentity,
+    *,
+    metadata: Ints,
+    plain: Ints,
+    size: Ints,
+    at_least_two: Bools,
+) -> tuple[pa.Table, Ints]:
     """Find the group of every call.
+
+    Where the call does not name its group, the declared groups still narrow it down: the header lists all groups of
+    the rank, so a call is on one of those that have its size. Only when they all have the same ranks is that an answer.
 
     Args:
         declared: the file's `parsers.tables.GROUPS`.
         records: `parsers.tables.COMM_RECORDS`.
-        rows: per call, the record that carries its metadata, or `NULL`.
         identity: of the rank.
+        metadata: per call, the record that carries its metadata, or `NULL`.
+        plain: per call, its `record_param_comms` without a collective name, or `NULL`.
+        size: per call, the group size that its message sizes imply, or `NULL`.
+        at_least_two: calls that no group of one rank makes.
 
     Returns:
         The groups (declared ones first, then those only seen in calls, in order of first use) and, per call, the row
         of its group or `NULL`.
     """
-    keys, sample = _mentions(records, rows)
-    known = _Known(declared)
-    place = none(len(sample) + 1)
-    for number, mention in enumerate(sample):
-        place[number] = known.place(mention, identity)
-    return known.table(), place[keys]
+    known = _Known(declared, identity)
+    number, sample = _mentions(records, metadata)
+    places = np.array([*(known.place(mention) for mention in sample), NULL], dtype=np.int64)
+    group = places[number]
+    number, sample = _old_mentions(records, np.where(group == NULL, plain, NULL))
+    places = np.array([*(known.place(mention) for mention in sample), NULL], dtype=np.int64)
+    group = np.where(group == NULL, places[number], group)
+    open_ = np.flatnonzero(group == NULL)
+    pairs, inverse = np.unique(
+        np.stack([size[open_], at_least_two[open_].astype(np.int64)], axis=1), axis=0, return_inverse=True
+    )
+    answers = np.array([*(known.only(int(n), bool(two)) for n, two in pairs.tolist())], dtype=np.int64)
+    if len(open_):
+        group[open_] = answers[inverse.ravel()]
+    return known.table(), group
 
 
 class _Known:
     """The groups met so far."""
 
-    def __init__(self, declared: pa.Table) -> None:
-        self.rows = declared.select(tables.GROUPS.names).to_pylist()
+    def __init__(self, declared: pa.Table, identity: RankIdentity) -> None:
+        self.identity = identity
+        self.rows = [
+            {**group, "size": group["size"] or (len(group["ranks"]) if group["ranks"] else None)}
+            for group in declared.select(tables.GROUPS.names).to_pylist()
+        ]
+        self.declared = len(self.rows)
         self.by_name: dict[str, int] = {}
         for row, group in enumerate(self.rows):
             self.by_name.setdefault(group["name"], row)
         self.seen: dict[Hashable, int] = {}
-        for row, group in enumerate(self.rows):
-            self.rows[row] = {**group, "size": group["size"] or (len(group["ranks"]) if group["ranks"] else None)}
 
-    def place(self, mention: Mention, identity: RankIdentity) -> int:
-        if not mention.name and mention.known_size is None:
+    def place(self, mention: Mention) -> int:
+        """The row of a mentioned group, made where there is none yet."""
+        size = mention.known_size
+        if not mention.name and size is None:
             return NULL
-        ranks, source = members(mention, identity)
+        ranks, source = members(mention, self.identity)
         row = self.by_name.get(mention.name) if mention.name else None
-        if row is not None and self._fits(row, ranks, mention.known_size):
+        if row is None and mention.name is None and mention.token is None and ranks is None:
+            row = self.only(size or NULL, False)
+            row = None if row == NULL else row
+        if row is not None and self._fits(row, ranks, size):
             if self.rows[row]["ranks"] is None and ranks is not None:
-                self.rows[row] = {**self.rows[row], "ranks": list(ranks), "ranks_source": source, "size": len(ranks)}
+                self.rows[row] |= {"ranks": list(ranks), "ranks_source": source, "size": len(ranks)}
             return row
-        key = (mention.name, ranks, mention.known_size)
+        key = (mention.name, mention.token, ranks, size)
         if key not in self.seen:
-            self.seen[key] = len(self.rows)
-            self.rows.append(
-                {
-                    "name": mention.name,
-                    "desc": mention.desc,
-                    "backend": None,
-                    "size": mention.known_size,
-                    "ranks": None if ranks is None else list(ranks),
-                    "ranks_source": source,
-                    "declared": False,
-                }
-            )
+            self.seen[key] = self._add(mention.name, mention.desc, size, ranks, source)
         return self.seen[key]
+
+    def only(self, size: int, at_least_two: bool) -> int:
+        """The one group that a call of this size (`NULL`: any) can be on; `NULL` if several or none can."""
+        fits = [
+            row
+            for row, group in enumerate(self.rows[: self.declared])
+            if (size in (NULL, group["size"])) and not (at_least_two and group["size"] == 1)
+        ]
+        sets = {frozenset(self.rows[row]["ranks"]) if self.rows[row]["ranks"] else row for row in fits}
+        if len(sets) == 1:
+            return fits[0]
+        world = self.identity.world_size
+        if not fits and size != NULL and size == world:
+            key = ("world", None, None, size)
+            if key not in self.seen:
+                self.seen[key] = self._add(None, None, size, tuple(range(size)), "members")
+            return self.seen[key]
+        return NULL
+
+    def _add(
+        self, name: str | None, desc: str | None, size: int | None, ranks: Sequence[int] | None, source: str
+    ) -> int:
+        row = {
+            "name": name,
+            "desc": desc,
+            "backend": None,
+            "size": size,
+            "ranks": None if ranks is None else list(ranks),
+            "ranks_source": source,
+            "declared": False,
+        }
+        self.rows.append(row)
+        return len(self.rows) - 1
 
     def _fits(self, row: int, ranks: tuple[int, ...] | None, size: int | None) -> bool:
         """Whether a call's group can be the declared one of the same name."""
         group = self.rows[row]
         if group["ranks"] is not None and ranks is not None:
-            return tuple(group["ranks"]) == ranks or set(group["ranks"]) == set(ranks)
+            return set(group["ranks"]) == set(ranks)
         return group["size"] is None or size is None or group["size"] == size
 
     def table(self) -> pa.Table:
@@ -170,11 +248,35 @@ class _Known:
         return pa.Table.from_pylist(self.rows, schema=tables.GROUPS)
 
 
+def _old_mentions(records: pa.Table, rows: Ints) -> tuple[Ints, list[Mention]]:
+    """Groups among the positional arguments that PyTorch 2.1 to 2.3 gave `record_param_comms`.
+
+    ``(tensors, sequence number, address of the group, rank, name, in splits, out splits, group size)``
+    (c10d/ParamCommsUtils.hpp `RECORD_PARAM_COMMS_DATA`); texts come out empty. The address names the group within this
+    process.
+    """
+    number, used = none(len(rows)), np.flatnonzero(rows >= 0)
+    sample: list[Mention] = []
+    if not len(used):
+        return number, sample
+    places: dict[Mention, int] = {}
+    unique, inverse = np.unique(rows[used], return_inverse=True)
+    column = records.column("concrete_inputs").take(unique).to_pylist()
+    found = none(len(unique))
+    for i, arguments in enumerate(column):
+        if not arguments or len(arguments) != 8 or not arguments[7].isdigit() or not arguments[2].isdigit():
+            continue
+        mention = Mention(None, None, int(arguments[7]), None, None, (), False, token=arguments[2])
+        found[i] = places.setdefault(mention, len(places))
+    number[used] = found[inverse]
+    return number, list(places)
+
+
 def _mentions(records: pa.Table, rows: Ints) -> tuple[Ints, list[Mention]]:
     """Distinct groups among the given records: a number per row (the last is for `NULL`), and what each number says."""
     used = np.unique(rows[rows >= 0])
     if not len(used):
-        return np.where(rows >= 0, rows, -1), []
+        return none(len(rows)), []
     name, names = codes(records, "group_name")
     desc, descs = codes(records, "group_desc")
     size, start, stride = (ints(records, c) for c in ("group_size", "rank_start", "rank_stride"))

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from heuristics import batches, kernels, shapes, spans
+from heuristics import arguments, batches, kernels, shapes, spans
 from heuristics import groups as process_groups
-from heuristics.arrays import NULL, codes, ints, lists
+from heuristics.arguments import Arguments
+from heuristics.arrays import NULL, codes, ints
 from heuristics.calls import Records
-from heuristics.columns import Ints, at, first, none, nullable, take, texts
-from heuristics.dtypes import ITEMSIZE, NAMES, normalise
+from heuristics.columns import Bools, Ints, at, first, none, nullable, take, texts
+from heuristics.dtypes import ITEMSIZE, NAMES
 from heuristics.evidence import Evidence, gather
-from heuristics.kernel_table import LAYOUTS, PRIMITIVES, KernelTable, Operator
+from heuristics.kernel_table import PRIMITIVES, KernelTable
 from heuristics.kernels import ROLES, SYNC
 from heuristics.label_stats import stats_of
 from heuristics.labelled import LabelledRank
@@ -27,12 +27,13 @@ from heuristics.primitives import (
     GATHER,
     REDUCE,
     SCATTER,
+    SEND_RECV,
     SOURCES,
     Decision,
     Payload,
     codes_of,
     decide,
-    kept_rows,
+    implied_size,
     payload,
 )
 from heuristics.steps import step_of
@@ -64,16 +65,6 @@ def label(trace: RankTrace, *, kernel_table: KernelTable | None = None, use_name
     return _Labeller(trace, kernel_table or KernelTable.default(), use_names).label()
 
 
-@dataclass(frozen=True, eq=False)
-class _Sizes:
-    """What the arguments of each call say; `NULL` where they do not."""
-
-    in_nelems: Ints
-    out_nelems: Ints
-    dtype: Ints
-    tensor: Ints
-
-
 class _Labeller:
     """The columns of one rank on their way to a table."""
 
@@ -88,18 +79,22 @@ class _Labeller:
         seen, records = self.seen, self.records
         decision = decide(self._said())
         direction = self._direction()
-        read = shapes.sizes(records.table, self._layouts())
-        size = self._sizes(read)
-        span = self._spans(read, decision, direction, size)
-        size = _Sizes(
-            first(size.in_nelems, at(read.in_nelems, span)),
-            size.out_nelems,
-            first(size.dtype, at(read.dtype, span)),
-            first(size.tensor, at(read.tensor, span)),
+        read = arguments.read_sizes(records)
+        given = arguments.gather(records, seen, read, direction)
+        span = self._spans(read, decision, direction, given)
+        given = given.with_spans(read, span)
+        size = first(given.ranks, implied_size(decision.primitive, given.in_nelems, given.out_nelems))
+        groups, group = process_groups.resolve(
+            self.trace.groups,
+            records.table,
+            self.trace.identity,
+            metadata=seen.metadata,
+            plain=seen.plain,
+            size=size,
+            at_least_two=decision.primitive == SEND_RECV,
         )
-        groups, group = process_groups.resolve(self.trace.groups, records.table, seen.metadata, self.trace.identity)
-        pay = self._payload(decision, direction, size, groups, group)
-        table = self._table(decision, direction, size, pay, span, groups, group)
+        pay = self._payload(decision, direction, given, size, groups, group)
+        table = self._table(decision, direction, given, pay, span, groups, group)
         launch = first(ints(table, "launch_ts_ns"), ints(table, "ts_ns"))
         order = np.argsort(launch, kind="stable")
         place = none(self.n)
@@ -107,7 +102,7 @@ class _Labeller:
         return LabelledRank(
             trace=self.trace,
             collectives=table.take(pa.array(order)),
-            groups=groups,
+            groups=groups if self.use_names else process_groups.without_names(groups),
             gpu_role=kernels.roles(self.trace, seen.work),
             gpu_call=at(place, seen.event_call).astype(np.int32),
             stats=stats_of(self.trace, records, seen, decision, pay, span),
@@ -140,62 +135,30 @@ class _Labeller:
             ),
         )
 
-    def _layouts(self) -> Ints:
-        known = [
-            NULL if op is None or op.tensors is None else LAYOUTS.index(op.tensors) for op in self.records.operators
-        ]
-        return np.array([*known, NULL], dtype=np.int64)[self.records.name]
-
-    def _sizes(self, read: shapes.Sizes) -> _Sizes:
-        records, seen = self.records, self.seen
-        code, names = codes(records.table, "dtype")
-        written = np.array([*map(_dtype_code, map(normalise, names)), NULL], dtype=np.int64)
-        by_kernel = np.array([*(_dtype_code(c.dtype) for c in seen.work.classes), NULL], dtype=np.int64)
-        sources = (seen.operator, seen.functional, seen.annotation)
-        ins, outs = ints(records.table, "in_nelems"), ints(records.table, "out_nelems")
-        # Counts of 32 bits (PyTorch up to 2.4) overflow: a negative count is no count.
-        ins, outs = np.where(ins < 0, NULL, ins), np.where(outs < 0, NULL, outs)
-        return _Sizes(
-            first(at(ins, seen.metadata), *(at(read.in_nelems, rows) for rows in sources)),
-            first(at(outs, seen.metadata), *(at(read.out_nelems, rows) for rows in sources)),
-            first(written[at(code, seen.metadata)], *(at(read.dtype, rows) for rows in sources), by_kernel[seen.kind]),
-            first(*(at(read.tensor, rows) for rows in sources)),
-        )
-
-    def _spans(self, read: shapes.Sizes, decision: Decision, direction: Ints, size: _Sizes) -> Ints:
+    def _spans(self, read: shapes.Sizes, decision: Decision, direction: Ints, given: Arguments) -> Ints:
         """The annotation of a CPU backend that shows when each call ran."""
         records = self.records
         rows = np.flatnonzero(records.spans)
         rows = rows[np.argsort(records.ts[rows], kind="stable")]
         word = np.where(direction >= 0, spans.SEND + direction, decision.primitive)
         word = np.where(self.seen.event < 0, word, NULL)
-        return spans.match(records, rows, read.in_nelems[rows], word, self.seen.asked, size.in_nelems)
+        return spans.match(records, rows, read.in_nelems[rows], word, self.seen.asked, given.in_nelems)
 
-    def _payload(self, decision: Decision, direction: Ints, size: _Sizes, groups: pa.Table, group: Ints) -> Payload:
-        records, seen = self.records, self.seen
+    def _payload(
+        self, decision: Decision, direction: Ints, given: Arguments, size: Ints, groups: pa.Table, group: Ints
+    ) -> Payload:
         members = np.array([*(s or NULL for s in groups.column("size").to_pylist()), NULL], dtype=np.int64)
-        by_kernel = np.array([*(c.ranks or NULL for c in seen.work.classes), NULL], dtype=np.int64)
-        n = first(members[group], at(ints(records.table, "group_size"), seen.metadata), by_kernel[seen.kind])
-        itemsize = np.array([*(ITEMSIZE[name] for name in NAMES), NULL], dtype=np.int64)[size.dtype]
-        kept = self._kept(size, direction)
-        return payload(decision.primitive, direction, size.in_nelems, size.out_nelems, n, itemsize, kept)
-
-    def _kept(self, size: _Sizes, direction: Ints) -> Ints:
-        """Elements of each uneven all-to-all that stay on this rank."""
-        records, seen = self.records, self.seen
-        offsets, flat = lists(records.table, "in_split")
-        begin, stop = at(offsets[:-1], seen.metadata, 0), at(offsets[1:], seen.metadata, 0)
-        own = np.where(direction < 0, at(ints(records.table, "rank_arg"), seen.metadata), NULL)
-        inside = (own >= 0) & (own < stop - begin)
-        mine = at(flat, np.where(inside, begin + own, NULL))
-        total = np.concatenate([[0], np.cumsum(flat)])
-        return kept_rows(size.in_nelems, np.where(stop > begin, total[stop] - total[begin], NULL), mine)
+        written = at(ints(self.records.table, "group_size"), self.seen.metadata)
+        n = first(members[group], np.where(written > 0, written, NULL), size)
+        itemsize = np.array([*(ITEMSIZE[name] for name in NAMES), NULL], dtype=np.int64)[given.dtype]
+        kept = arguments.kept(given, first(given.own, process_groups.position(groups, group, self.trace.identity.rank)))
+        return payload(decision.primitive, direction, given.in_nelems, given.out_nelems, n, itemsize, kept)
 
     def _table(
         self,
         decision: Decision,
         direction: Ints,
-        size: _Sizes,
+        given: Arguments,
         pay: Payload,
         span: Ints,
         groups: pa.Table,
@@ -220,15 +183,17 @@ class _Labeller:
             "name": self._name(),
             "group": nullable(group, pa.int32()),
             "group_size": nullable(pay.group_size, pa.int32()),
-            "dtype": texts(NAMES, size.dtype),
+            "dtype": texts(NAMES, given.dtype),
             "in_nelems": nullable(pay.in_nelems, pa.int64()),
             "out_nelems": nullable(pay.out_nelems, pa.int64()),
             "size_bytes": nullable(pay.size_bytes, pa.int64()),
             "sent_bytes": nullable(pay.sent_bytes, pa.int64()),
-            "shape": shapes.shapes(facts, size.tensor),
+            "shape": shapes.shapes(facts, given.tensor),
             "direction": texts(DIRECTIONS, direction),
-            "peer": nullable(self._peer(groups, group, direction), pa.int32()),
-            "root": nullable(self._root(decision), pa.int32()),
+            "peer": nullable(self._peer(given, groups, group, direction), pa.int32()),
+            "root": nullable(np.where(_rooted(decision), given.root, NULL), pa.int32()),
+            "in_split": given.in_split,
+            "out_split": given.out_split,
             **{name: take(facts.column(name), seen.metadata) for name in _COPIED},
             "step": nullable(step_of(self.trace, seen.asked, start), pa.int32()),
             "phase": texts(PHASES, phase_of(self.trace, seen.thread, seen.asked, decision.primitive)),
@@ -271,62 +236,19 @@ class _Labeller:
         other = np.where(anchor == NULL, NULL, anchor + len(names))
         return texts(names + records.names, first(at(code, self.seen.event), other))
 
-    def _root(self, decision: Decision) -> Ints:
-        rooted = np.isin(decision.primitive, (BROADCAST, REDUCE, GATHER, SCATTER))
-        written = at(ints(self.records.table, "rank_arg"), self.seen.metadata)
-        return np.where(rooted, first(written, self._argument("root")), NULL)
-
-    def _peer(self, groups: pa.Table, group: Ints, direction: Ints) -> Ints:
+    def _peer(self, given: Arguments, groups: pa.Table, group: Ints, direction: Ints) -> Ints:
         """Global rank of the other side: as written, else the group rank looked up in the group."""
-        facts, seen = self.records.table, self.seen
-        written = first(at(ints(facts, "dst_rank"), seen.metadata), at(ints(facts, "src_rank"), seen.metadata))
-        local = first(at(ints(facts, "rank_arg"), seen.metadata), self._argument("peer"))
-        offsets, flat = lists(groups, "ranks")
-        begin, stop = at(offsets[:-1], group, 0), at(offsets[1:], group, 0)
-        inside = (local >= 0) & (local < stop - begin)
-        looked_up = at(flat, np.where(inside, begin + local, NULL))
-        return np.where(direction >= 0, first(written, looked_up), NULL)
-
-    def _argument(self, which: str) -> Ints:
-        """An integer argument of the call's operator, read from `Concrete Inputs`."""
-        return concrete_int(self.records, self.seen.operator, which)
+        looked_up = process_groups.member(groups, group, given.peer)
+        return np.where(direction >= 0, first(given.peer_global, looked_up), NULL)
 
 
-_COPIED = ("in_split", "out_split", "seq", "comms_id", "is_async")
+def _rooted(decision: Decision) -> Bools:
+    return np.isin(decision.primitive, (BROADCAST, REDUCE, GATHER, SCATTER))
 
 
-def _dtype_code(name: str | None) -> int:
-    return NULL if name is None else NAMES.index(name)
+_COPIED = ("seq", "comms_id", "is_async")
 
 
 def _word(name: str) -> str:
     """``allreduce`` for ``c10d::allreduce_``, ``all_reduce`` for ``nccl:all_reduce``, ``send`` for ``nccl:send 0->1``."""
     return name.rsplit("::", 1)[-1].rsplit(":", 1)[-1].split(" ", 1)[0].removesuffix("_")
-
-
-def concrete_int(records: Records, rows: Ints, which: str) -> Ints:
-    """An integer argument of each row's operator, `NULL` where it has none or it was not recorded."""
-    out = none(len(rows))
-    positions = np.array([*map(lambda op: _position(op, which), records.operators), NULL], dtype=np.int64)
-    wanted = np.flatnonzero((rows >= 0) & (positions[at(records.name, rows)] >= 0))
-    if not len(wanted):
-        return out
-    column = records.table.column("concrete_inputs").combine_chunks()
-    length = np.asarray(column.value_lengths().fill_null(0), dtype=np.int64)
-    begin = np.cumsum(length) - length
-    place = positions[records.name[rows[wanted]]]
-    fits = place < length[rows[wanted]]
-    wanted, place = wanted[fits], place[fits]
-    values = column.flatten().take(pa.array(begin[rows[wanted]] + place)).dictionary_encode()
-    numbers = np.array([*map(_integer, values.dictionary.to_pylist()), NULL], dtype=np.int64)
-    out[wanted] = numbers[np.asarray(values.indices.fill_null(-1), dtype=np.int64)]
-    return out
-
-
-def _position(operator: Operator | None, which: str) -> int:
-    position = getattr(operator, which) if operator is not None else None
-    return NULL if position is None else int(position)
-
-
-def _integer(text: str | None) -> int:
-    return int(text) if text and text.lstrip("-").isdigit() else NULL

@@ -102,6 +102,16 @@ class Payload:
     sent_bytes: Ints
 
 
+def implied_size(primitive: Ints, in_nelems: Ints, out_nelems: Ints) -> Ints:
+    """The group size that the two sides of an all-gather or reduce-scatter imply; `NULL` for the rest."""
+    n = none(len(primitive))
+    for kind, whole, part in ((ALL_GATHER, out_nelems, in_nelems), (REDUCE_SCATTER, in_nelems, out_nelems)):
+        both = np.flatnonzero((primitive == kind) & (whole > 0) & (part > 0))
+        both = both[whole[both] % part[both] == 0]
+        n[both] = whole[both] // part[both]
+    return n
+
+
 def payload(
     primitive: Ints, direction: Ints, in_nelems: Ints, out_nelems: Ints, group_size: Ints, itemsize: Ints, kept: Ints
 ) -> Payload:
@@ -119,12 +129,9 @@ def payload(
         itemsize: bytes per element.
         kept: of an uneven all-to-all, the elements that stay on this rank; else `NULL`.
     """
-    ins, outs, n = in_nelems.copy(), out_nelems.copy(), group_size.copy()
+    ins, outs, n = in_nelems.copy(), out_nelems.copy(), group_size
     for kind, whole, part in ((ALL_GATHER, outs, ins), (REDUCE_SCATTER, ins, outs)):
         of_kind = primitive == kind
-        both = of_kind & (whole > 0) & (part > 0) & (n == NULL)
-        both[both] = whole[both] % part[both] == 0
-        n[both] = whole[both] // part[both]
         lacks_whole = of_kind & (whole == NULL) & (part >= 0) & (n > 0)
         whole[lacks_whole] = part[lacks_whole] * n[lacks_whole]
         lacks_part = of_kind & (part == NULL) & (whole >= 0) & (n > 0)
@@ -158,15 +165,3 @@ def _sent(primitive: Ints, n: Ints, size: Ints) -> Ints:
     answers = [collective_bytes(PRIMITIVES[p], ranks, moved) for p, ranks, moved in values.tolist()]
     out[ready] = np.array(answers, dtype=np.int64)[inverse.ravel()]
     return out
-
-
-def kept_rows(total: Ints, rows: Ints, own: Ints) -> Ints:
-    """Elements of an uneven all-to-all that stay on this rank.
-
-    Args:
-        total: elements handed in.
-        rows: sum of the split list, in rows of dimension 0.
-        own: this rank's entry of the split list; `NULL` where not known.
-    """
-    width = np.where(rows > 0, total // np.maximum(rows, 1), 0)
-    return np.where((own >= 0) & (rows >= 0) & (total >= 0), own * width, NULL)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from heuristics.arrays import NULL, code_of
-from heuristics.columns import Bools, Ints, none
+from heuristics.columns import Bools, Ints, at, none
 from heuristics.dtypes import NAMES, normalise
 from heuristics.kernel_table import LAYOUTS
 
@@ -93,6 +93,17 @@ def shapes(records: pa.Table, tensor: Ints) -> pa.ListArray:
     if not len(inner):
         return pa.nulls(len(tensor), pa.list_(pa.int64()))
     return inner.take(pa.array(tensor, mask=tensor < 0))
+
+
+def leading(records: pa.Table, tensor: Ints) -> Ints:
+    """Dimension 0 of one tensor per row, given as `Sizes.tensor`; `NULL` for `NULL` and for scalars."""
+    _, _, _, width = _tensors(records)
+    inner = records.column("input_dims").combine_chunks().flatten()
+    if not len(inner):
+        return none(len(tensor))
+    flat = np.asarray(inner.flatten().fill_null(NULL), dtype=np.int64)
+    begin = np.cumsum(width) - width
+    return at(flat, np.where(at(width, tensor, 0) > 0, at(begin, tensor), NULL))
 
 
 def _at(values: Bools, rows: Ints, where: Bools) -> Bools:
