@@ -22,8 +22,8 @@ class Weight:
     """One tensor, or ``copies`` of the same shape.
 
     Attributes:
-        part: attention | mlp | router | router_bias | norm | bias | embedding | output | experts | shared_experts | mtp.
-            A router bias is set by load, not by gradients: frameworks keep it as a buffer.
+        part: attention | mlp | router | router_bias | norm | bias | embedding | output | experts | shared_experts |
+            mtp. A router bias is set by load, not by gradients: frameworks keep it as a buffer.
         split: column | row | vocab | none (whole on every tensor-parallel rank) | expert.
     """
 

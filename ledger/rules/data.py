@@ -106,9 +106,9 @@ def closed_form(stage: Stage) -> Iterator[Flow]:
 class FlatBuffers:
     """Megatron: gradients in flat buffers, reduced once per step; the distributed optimizer gathers parameters back.
 
-    Stages 2 and 3 are Megatron-FSDP: sharded gradients are reduced in every microbatch, sharded parameters gathered in
-    both directions of each. Sharded buffers are padded at their end to a multiple of the sharding ranks and of 128 (with
-    several buckets each has such an end). ``fp8_linears`` gathers the matrices of linear layers in one byte.
+    Stages 2 and 3 are Megatron-FSDP: sharded gradients are reduced in every microbatch, sharded parameters gathered
+    in both directions of each. Sharded buffers are padded at their end to a multiple of the sharding ranks and of 128
+    (with several buckets each has such an end). ``fp8_linears`` gathers the matrices of linear layers in one byte.
     """
 
     fp8_linears: bool = False
