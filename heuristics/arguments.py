@@ -1,4 +1,4 @@
-"""What a call was given: sizes, element type, splits, root, peer; from its metadata, else from its operator's arguments."""
+"""What a call was given: sizes, element type, splits, root, peer; from its metadata, else its operator's arguments."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def _markers(records: Records) -> Ints:
 
 def _is_marker(records: Records, number: Ints) -> Bools:
     """Whether a batch was closed by an annotation: its number is that of the record."""
-    return (number >= 0) & (number < records.count)
+    return np.asarray((number >= 0) & (number < records.count), dtype=np.bool_)
 
 
 def _closings(trace: RankTrace, records: Records, forest: Forest, work: GpuWork) -> tuple[Ints, Ints, Ints, Ints]:

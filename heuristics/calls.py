@@ -48,7 +48,7 @@ class Records:
 
     def layer(self, *names: str) -> Bools:
         """Which records are of one of the layers."""
-        return np.isin(self._layer, [code_of(self._layers, name) for name in names])
+        return np.asarray(np.isin(self._layer, [code_of(self._layers, name) for name in names]), dtype=np.bool_)
 
     @cached_property
     def depth(self) -> Ints:
@@ -83,7 +83,7 @@ class Records:
         return self.layer("record_param_comms") & (self.collective == NULL)
 
     def _named(self, flags: list[bool]) -> Bools:
-        return np.array([*flags, False], dtype=np.bool_)[self.name]
+        return np.asarray(np.array([*flags, False])[self.name], dtype=np.bool_)
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,6 +151,10 @@ def find(records: Records) -> tuple[Calls, Forest]:
     for layer in (c10d, functional, annotation, nvtx):
         free = layer & (nesting.nearest(parent, parent, chosen) < 0) & ~nesting.above_any(parent, chosen)
         chosen |= nesting.outermost(parent, free)
+    if not chosen.any():
+        # Nothing but the library's own annotations of what it executed.
+        chosen = records.spans & payload
+        annotation = annotation | chosen
     anchor = np.flatnonzero(chosen)
     anchor = anchor[np.lexsort((records.depth[anchor], records.ts[anchor]))]
     call = none(records.count)

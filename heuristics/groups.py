@@ -115,7 +115,7 @@ def position(groups: pa.Table, group: Ints, rank: int | None) -> Ints:
     return at(np.array([*places, NULL], dtype=np.int64), group)
 
 
-def without_names(groups: pa.Table) -> pa.Table:
+def without_descriptions(groups: pa.Table) -> pa.Table:
     """The groups without descriptions; names stay, as what joins calls with groups."""
     import pyarrow as pa
 
@@ -132,6 +132,7 @@ def resolve(
     plain: Ints,
     size: Ints,
     at_least_two: Bools,
+    by_torch: Bools,
 ) -> tuple[pa.Table, Ints]:
     """Find the group of every call.
 
@@ -146,6 +147,7 @@ def resolve(
         plain: per call, its `record_param_comms` without a collective name, or `NULL`.
         size: per call, the group size that its message sizes imply, or `NULL`.
         at_least_two: calls that no group of one rank makes.
+        by_torch: calls that go through torch.distributed: others need not run on a declared group.
 
     Returns:
         The groups (declared ones first, then those only seen in calls, in order of first use) and, per call, the row
@@ -158,13 +160,11 @@ def resolve(
     number, sample = _old_mentions(records, np.where(group == NULL, plain, NULL))
     places = np.array([*(known.place(mention) for mention in sample), NULL], dtype=np.int64)
     group = np.where(group == NULL, places[number], group)
-    open_ = np.flatnonzero(group == NULL)
-    pairs, inverse = np.unique(
-        np.stack([size[open_], at_least_two[open_].astype(np.int64)], axis=1), axis=0, return_inverse=True
-    )
-    answers = np.array([*(known.only(int(n), bool(two)) for n, two in pairs.tolist())], dtype=np.int64)
-    if len(open_):
-        group[open_] = answers[inverse.ravel()]
+    open_ = np.flatnonzero((group == NULL) & (by_torch | (size != NULL)))
+    cases, inverse = np.unique(np.stack([size, at_least_two, by_torch], axis=1)[open_], axis=0, return_inverse=True)
+    answers = [known.only(n, at_least_two=bool(two)) if torch else known.world(n) for n, two, torch in cases.tolist()]
+    if answers:
+        group[open_] = np.array(answers, dtype=np.int64)[inverse.ravel()]
     return known.table(), group
 
 
@@ -191,7 +191,7 @@ class _Known:
         ranks, source = members(mention, self.identity)
         row = self.by_name.get(mention.name) if mention.name else None
         if row is None and mention.name is None and mention.token is None and ranks is None:
-            row = self.only(size or NULL, False)
+            row = self.only(size or NULL, at_least_two=False)
             row = None if row == NULL else row
         if row is not None and self._fits(row, ranks, size):
             if self.rows[row]["ranks"] is None and ranks is not None:
@@ -202,7 +202,7 @@ class _Known:
             self.seen[key] = self._add(mention.name, mention.desc, size, ranks, source)
         return self.seen[key]
 
-    def only(self, size: int, at_least_two: bool) -> int:
+    def only(self, size: int, *, at_least_two: bool) -> int:
         """The one group that a call of this size (`NULL`: any) can be on; `NULL` if several or none can."""
         fits = [
             row
@@ -212,13 +212,16 @@ class _Known:
         sets = {frozenset(self.rows[row]["ranks"]) if self.rows[row]["ranks"] else row for row in fits}
         if len(sets) == 1:
             return fits[0]
-        world = self.identity.world_size
-        if not fits and size != NULL and size == world:
-            key = ("world", None, None, size)
-            if key not in self.seen:
-                self.seen[key] = self._add(None, None, size, tuple(range(size)), "members")
-            return self.seen[key]
-        return NULL
+        return NULL if fits else self.world(size)
+
+    def world(self, size: int) -> int:
+        """The group of all ranks, where the size is that of the job."""
+        if size == NULL or size != self.identity.world_size:
+            return NULL
+        for row, group in enumerate(self.rows):
+            if group["ranks"] is not None and len(group["ranks"]) == size:
+                return row
+        return self._add(None, None, size, range(size), "members")
 
     def _add(
         self, name: str | None, desc: str | None, size: int | None, ranks: Sequence[int] | None, source: str

@@ -144,7 +144,7 @@ class KernelTable:
         word, ranks = groups.get("word"), groups.get("ranks")
         return KernelClass(
             library=rule.library,
-            primitive=self.words[word.lower()] if word else rule.primitive,
+            primitive=self.words.get(word.lower()) if word else rule.primitive,
             role=rule.role,
             dtype=normalise(groups.get("dtype")),
             ranks=int(ranks) if ranks else rule.ranks,
@@ -168,8 +168,7 @@ def _parse(text: str, path: str) -> KernelTable:
     words = document.get("words", {})
     for word, primitive in words.items():
         _one_of(primitive, PRIMITIVES, f"primitive of the word {word!r}", path, "words")
-    known_words = {**words} if path == "kernels.toml" else {**_default().words, **words}
-    kernels = tuple(_kernel(row, i, path, known_words) for i, row in enumerate(_rows(document, "kernel", path)))
+    kernels = tuple(_kernel(row, i, path) for i, row in enumerate(_rows(document, "kernel", path)))
     operators: dict[str, Operator] = {}
     for i, row in enumerate(_rows(document, "operator", path)):
         operator = _operator(row, i, path)
@@ -196,7 +195,7 @@ def _known_keys(row: Mapping[str, Any], allowed: set[str], path: str, place: str
         raise InputError(f"unknown key {min(unknown)!r}", path=path, place=place)
 
 
-def _kernel(row: Mapping[str, Any], index: int, path: str, words: Mapping[str, str]) -> KernelRule:
+def _kernel(row: Mapping[str, Any], index: int, path: str) -> KernelRule:
     place = f"[[kernel]] row {index + 1}"
     _known_keys(row, {"match", "library", "primitive", "role", "ranks", "source"}, path, place)
     if not isinstance(row.get("match"), str) or not row["match"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,19 +15,16 @@ from heuristics.arrays import NULL, codes, ints
 from heuristics.calls import Records
 from heuristics.columns import Bools, Ints, at, first, none, nullable, take, texts
 from heuristics.dtypes import ITEMSIZE, NAMES
-from heuristics.evidence import Evidence, gather
+from heuristics.evidence import gather
 from heuristics.kernel_table import PRIMITIVES, KernelTable
 from heuristics.kernels import ROLES, SYNC
 from heuristics.label_stats import stats_of
-from heuristics.labelled import LabelledRank
+from heuristics.labelled import LabelledRank, Steps
 from heuristics.phases import PHASES, phase_of
 from heuristics.primitives import (
     BARRIER,
-    BROADCAST,
     DIRECTIONS,
-    GATHER,
-    REDUCE,
-    SCATTER,
+    ROOTED,
     SEND_RECV,
     SOURCES,
     Decision,
@@ -36,7 +34,8 @@ from heuristics.primitives import (
     implied_size,
     payload,
 )
-from heuristics.steps import step_of
+from heuristics.repetition import believed, by_period
+from heuristics.steps import find_steps
 from parsers import tables
 
 if TYPE_CHECKING:
@@ -46,18 +45,19 @@ if TYPE_CHECKING:
 def label(trace: RankTrace, *, kernel_table: KernelTable | None = None, use_names: bool = True) -> LabelledRank:
     """Find the collective calls of one rank: what each is, how much it moves, with whom, in which step and phase.
 
-    A call appears once, however many layers of the stack mention it. Where it ran on a GPU, its interval is that of its
-    kernels and copies; the calls of one coalesced launch (batched sends and receives) divide the launch's interval among
-    them, one after the other in proportion to their bytes, so that no time is counted twice, and the GPU event refers to
-    the first of them. A call of a GPU trace that left nothing on the GPU (a group of one, or a launch after the window)
-    has no interval. On a CPU the interval is that of the backend's own annotation (``gloo:...``: execution, waiting for
-    the others included; for a send or receive, from the call to its ``wait``), with the executing thread as ``stream``,
-    else that of the record of the call.
+    A call appears once, however many layers of the stack mention it. Where it ran on a GPU, its interval is that of
+    its kernels and copies. The calls of one coalesced launch (batched sends and receives) divide the launch's interval
+    among them, one after the other in proportion to their bytes, so that no time is counted twice, and the GPU event
+    refers to the first of them. A call of a GPU trace that left nothing on the GPU (a group of one, or a launch that
+    ran after the window) has no interval. On a CPU the interval is that of the backend's own annotation (``gloo:...``:
+    the execution, waiting for the others included; for a send or receive, from the call to its ``wait``), with the
+    executing thread as ``stream``, else that of the record of the call.
 
     Args:
         trace: the facts.
         kernel_table: names of kernels and operators; the package's own by default.
-        use_names: whether what a group is called may be used for more than telling groups apart.
+        use_names: whether group descriptions are passed on; the names themselves always are, as what joins calls with
+            groups.
 
     Returns:
         The labelled rank; ``collectives`` is in order of ``launch_ts_ns`` (else ``ts_ns``).
@@ -65,190 +65,241 @@ def label(trace: RankTrace, *, kernel_table: KernelTable | None = None, use_name
     return _Labeller(trace, kernel_table or KernelTable.default(), use_names).label()
 
 
+_BACKENDS = ("nccl", "rccl", "msccl", "hccl", "oneccl")
+"""Libraries behind the process groups of torch.distributed."""
+
+
 class _Labeller:
-    """The columns of one rank on their way to a table."""
+    """The columns of one rank, each worked out once from those before it."""
 
     def __init__(self, trace: RankTrace, names: KernelTable, use_names: bool) -> None:
         self.trace = trace
         self.use_names = use_names
         self.records = Records(trace.comm_records, names)
-        self.seen: Evidence = gather(trace, self.records, names)
+        self.seen = gather(trace, self.records, names)
         self.n = len(self.seen.anchor)
 
     def label(self) -> LabelledRank:
-        seen, records = self.seen, self.records
-        decision = decide(self._said())
-        direction = self._direction()
-        read = arguments.read_sizes(records)
-        given = arguments.gather(records, seen, read, direction)
-        span = self._spans(read, decision, direction, given)
-        given = given.with_spans(read, span)
-        size = first(given.ranks, implied_size(decision.primitive, given.in_nelems, given.out_nelems))
-        groups, group = process_groups.resolve(
-            self.trace.groups,
-            records.table,
-            self.trace.identity,
-            metadata=seen.metadata,
-            plain=seen.plain,
-            size=size,
-            at_least_two=decision.primitive == SEND_RECV,
-        )
-        pay = self._payload(decision, direction, given, size, groups, group)
-        table = self._table(decision, direction, given, pay, span, groups, group)
-        launch = first(ints(table, "launch_ts_ns"), ints(table, "ts_ns"))
-        order = np.argsort(launch, kind="stable")
+        """Put the columns together."""
+        table = self._table()
+        order = np.argsort(first(self.seen.asked, self.interval[0]), kind="stable")
         place = none(self.n)
         place[order] = np.arange(self.n)
+        groups = self.groups[0]
         return LabelledRank(
             trace=self.trace,
             collectives=table.take(pa.array(order)),
-            groups=groups if self.use_names else process_groups.without_names(groups),
-            gpu_role=kernels.roles(self.trace, seen.work),
-            gpu_call=at(place, seen.event_call).astype(np.int32),
-            stats=stats_of(self.trace, records, seen, decision, pay, span),
+            groups=groups if self.use_names else process_groups.without_descriptions(groups),
+            gpu_role=kernels.roles(self.trace, self.seen.work),
+            gpu_call=at(place, self.seen.event_call).astype(np.int32),
+            stats=stats_of(self.trace, self.records, self.seen, self.decision, self.span, self.silent),
+            steps=self.steps[0],
         )
 
-    def _said(self) -> list[Ints]:
-        """The primitive that each kind of evidence names."""
+    @cached_property
+    def decision(self) -> Decision:
+        """Which primitive each call is."""
         by_collective, _ = codes_of(self.records.collective_operators)
         by_name, _ = codes_of(self.records.operators)
-        by_kernel = np.array(
-            [*(NULL if c.primitive is None else PRIMITIVES.index(c.primitive) for c in self.seen.work.classes), NULL]
-        )
-        return [
+        said = [
             by_collective[at(self.records.collective, self.seen.metadata)],
-            *(
-                by_name[at(self.records.name, rows)]
-                for rows in (self.seen.operator, self.seen.annotation, self.seen.nvtx)
-            ),
-            by_kernel[self.seen.kind],
+            *(by_name[at(self.records.name, rows)] for rows in self._named),
         ]
+        return decide([*said, *self._said_by_kernels(first(*said))])
 
-    def _direction(self) -> Ints:
+    @property
+    def _named(self) -> tuple[Ints, Ints, Ints]:
+        return self.seen.operator, self.seen.annotation, self.seen.nvtx
+
+    def _said_by_kernels(self, known: Ints) -> tuple[Ints, Ints]:
+        """What the kernel's name says, given what better evidence knows; and what the stream's repetitions say."""
+        seen, gpu = self.seen, self.trace.gpu_events
+        classes = [NULL if c.primitive is None else PRIMITIVES.index(c.primitive) for c in seen.work.classes]
+        name = at(codes(gpu, "name")[0], seen.event)
+        corrected = believed(name, np.array([*classes, NULL], dtype=np.int64)[seen.kind], known)
+        streams = np.stack([at(ints(gpu, column), seen.event) for column in ("device", "stream")])
+        lane = np.unique(streams, axis=1, return_inverse=True)[1].ravel()
+        lane = np.where((seen.event >= 0) & (seen.batch < 0), lane, NULL)
+        return corrected, by_period(lane, seen.start, name, first(known, corrected))
+
+    @cached_property
+    def direction(self) -> Ints:
+        """Send or receive, as a position in `DIRECTIONS`."""
         _, by_collective = codes_of(self.records.collective_operators)
         _, by_name = codes_of(self.records.operators)
         return first(
             by_collective[at(self.records.collective, self.seen.metadata)],
-            *(
-                by_name[at(self.records.name, rows)]
-                for rows in (self.seen.operator, self.seen.annotation, self.seen.nvtx)
-            ),
+            *(by_name[at(self.records.name, rows)] for rows in self._named),
         )
 
-    def _spans(self, read: shapes.Sizes, decision: Decision, direction: Ints, given: Arguments) -> Ints:
+    @cached_property
+    def read(self) -> shapes.Sizes:
+        """What each record's `Input Dims` say."""
+        return arguments.read_sizes(self.records)
+
+    @cached_property
+    def called_with(self) -> Arguments:
+        """What each call was given, as its own records say."""
+        return arguments.gather(self.records, self.seen, self.read, self.direction)
+
+    @cached_property
+    def span(self) -> Ints:
         """The annotation of a CPU backend that shows when each call ran."""
-        records = self.records
-        rows = np.flatnonzero(records.spans)
-        rows = rows[np.argsort(records.ts[rows], kind="stable")]
-        word = np.where(direction >= 0, spans.SEND + direction, decision.primitive)
+        rows = np.flatnonzero(self.records.spans)
+        rows = rows[np.argsort(self.records.ts[rows], kind="stable")]
+        word = np.where(self.direction >= 0, spans.SEND + self.direction, self.decision.primitive)
         word = np.where(self.seen.event < 0, word, NULL)
-        return spans.match(records, rows, read.in_nelems[rows], word, self.seen.asked, given.in_nelems)
+        nelems = self.called_with.in_nelems
+        return spans.match(self.records, rows, self.read.in_nelems[rows], word, self.seen.asked, nelems)
 
-    def _payload(
-        self, decision: Decision, direction: Ints, given: Arguments, size: Ints, groups: pa.Table, group: Ints
-    ) -> Payload:
-        members = np.array([*(s or NULL for s in groups.column("size").to_pylist()), NULL], dtype=np.int64)
+    @cached_property
+    def given(self) -> Arguments:
+        """What each call was given, as anything says."""
+        return self.called_with.with_spans(self.read, self.span)
+
+    @cached_property
+    def ranks(self) -> Ints:
+        """Group size by anything but the group itself."""
+        implied = implied_size(self.decision.primitive, self.given.in_nelems, self.given.out_nelems)
+        return first(self.given.ranks, implied)
+
+    @cached_property
+    def groups(self) -> tuple[pa.Table, Ints]:
+        """The rank's groups, and the group of each call."""
+        return process_groups.resolve(
+            self.trace.groups,
+            self.records.table,
+            self.trace.identity,
+            metadata=self.seen.metadata,
+            plain=self.seen.plain,
+            size=self.ranks,
+            at_least_two=self.decision.primitive == SEND_RECV,
+            by_torch=self._by_torch(),
+        )
+
+    def _by_torch(self) -> Bools:
+        """Calls that torch.distributed knows of: recorded by it, or run by a library that it calls by default."""
+        default = np.array([*(c.library in _BACKENDS for c in self.seen.work.classes), False], dtype=np.bool_)
+        return (self.seen.anchor >= 0) | (self.seen.annotation >= 0) | default[self.seen.kind]
+
+    @cached_property
+    def pay(self) -> Payload:
+        """How much each call moves."""
+        groups, group = self.groups
+        members = np.array([*(size or NULL for size in groups.column("size").to_pylist()), NULL], dtype=np.int64)
         written = at(ints(self.records.table, "group_size"), self.seen.metadata)
-        n = first(members[group], np.where(written > 0, written, NULL), size)
-        itemsize = np.array([*(ITEMSIZE[name] for name in NAMES), NULL], dtype=np.int64)[given.dtype]
-        kept = arguments.kept(given, first(given.own, process_groups.position(groups, group, self.trace.identity.rank)))
-        return payload(decision.primitive, direction, given.in_nelems, given.out_nelems, n, itemsize, kept)
+        n = first(members[group], np.where(written > 0, written, NULL), self.ranks)
+        itemsize = np.array([*(ITEMSIZE[name] for name in NAMES), NULL], dtype=np.int64)[self.given.dtype]
+        own = first(self.given.own, process_groups.position(groups, group, self.trace.identity.rank))
+        return payload(
+            self.decision.primitive,
+            self.direction,
+            self.given.in_nelems,
+            self.given.out_nelems,
+            n,
+            itemsize,
+            arguments.kept(self.given, own),
+        )
 
-    def _table(
-        self,
-        decision: Decision,
-        direction: Ints,
-        given: Arguments,
-        pay: Payload,
-        span: Ints,
-        groups: pa.Table,
-        group: Ints,
-    ) -> pa.Table:
-        records, seen, facts = self.records, self.seen, self.records.table
-        start, end = self._interval(pay, span)
-        gpu = self.trace.gpu_events
+    @cached_property
+    def interval(self) -> tuple[Ints, Ints]:
+        """When each call ran."""
+        seen, records = self.seen, self.records
+        start, end = seen.start.copy(), seen.end.copy()
+        rows = np.flatnonzero(seen.batch >= 0)
+        if len(rows):
+            size = self.pay.size_bytes[rows]
+            start[rows], end[rows] = batches.slices(seen.batch[rows], start[rows], end[rows], size)
+        shown = self.span if self.trace.on_gpu else first(self.span, seen.anchor)
+        shown = np.where(start == NULL, shown, NULL)
+        return first(start, at(records.ts, shown)), first(end, at(records.end, shown))
+
+    @cached_property
+    def silent(self) -> Bools:
+        """Calls that should have left something on the GPU and did not."""
+        return np.asarray((self.interval[0] == NULL) & (self.pay.group_size != 1), dtype=np.bool_)
+
+    @cached_property
+    def steps(self) -> tuple[Steps, Ints]:
+        """The rank's steps, and the step of each call."""
+        op, _ = self._op()
+        same = np.stack([self.decision.primitive, self.direction, self.given.dtype, self.groups[1], op], axis=1)
+        signature = np.unique(same, axis=0, return_inverse=True)[1].ravel()
+        return find_steps(self.trace, self.seen, signature, self.silent)
+
+    def _table(self) -> pa.Table:
+        """`parsers.tables.COLLECTIVES`, not yet in order."""
+        seen, pay, given, gpu = self.seen, self.pay, self.given, self.trace.gpu_events
+        start, end = self.interval
+        primitive = self.decision.primitive
+        steps, step = self.steps
+        phase = phase_of(self.trace, steps, seen.thread, seen.asked, primitive)
+        op, ops = self._op()
         columns = {
             "ts_ns": nullable(start, pa.int64()),
             "dur_ns": nullable(np.where(start == NULL, NULL, end - start), pa.int64()),
             "launch_ts_ns": nullable(seen.asked, pa.int64()),
             "tid": nullable(seen.thread, pa.int64()),
             "device": nullable(at(ints(gpu, "device"), seen.event), pa.int32()),
-            "stream": nullable(first(at(ints(gpu, "stream"), seen.event), at(records.tid, span)), pa.int64()),
-            "primitive": texts(PRIMITIVES, decision.primitive),
-            "role": texts(ROLES, np.where(decision.primitive == BARRIER, SYNC, seen.role)),
-            "library": self._library(span),
-            "classified_by": texts(SOURCES, decision.source),
-            "conflict": pa.array(decision.conflict),
-            "op": self._op(),
+            "stream": nullable(first(at(ints(gpu, "stream"), seen.event), at(self.records.tid, self.span)), pa.int64()),
+            "primitive": texts(PRIMITIVES, primitive),
+            "role": texts(ROLES, np.where(primitive == BARRIER, SYNC, seen.role)),
+            "library": self._library(),
+            "classified_by": texts(SOURCES, self.decision.source),
+            "conflict": pa.array(self.decision.conflict),
+            "op": texts(ops, op),
             "name": self._name(),
-            "group": nullable(group, pa.int32()),
+            "group": nullable(self.groups[1], pa.int32()),
             "group_size": nullable(pay.group_size, pa.int32()),
             "dtype": texts(NAMES, given.dtype),
             "in_nelems": nullable(pay.in_nelems, pa.int64()),
             "out_nelems": nullable(pay.out_nelems, pa.int64()),
             "size_bytes": nullable(pay.size_bytes, pa.int64()),
             "sent_bytes": nullable(pay.sent_bytes, pa.int64()),
-            "shape": shapes.shapes(facts, given.tensor),
-            "direction": texts(DIRECTIONS, direction),
-            "peer": nullable(self._peer(given, groups, group, direction), pa.int32()),
-            "root": nullable(np.where(_rooted(decision), given.root, NULL), pa.int32()),
+            "shape": shapes.shapes(self.records.table, given.tensor),
+            "direction": texts(DIRECTIONS, self.direction),
+            "peer": nullable(self._peer(), pa.int32()),
+            "root": nullable(np.where(np.isin(primitive, ROOTED), given.root, NULL), pa.int32()),
             "in_split": given.in_split,
             "out_split": given.out_split,
-            **{name: take(facts.column(name), seen.metadata) for name in _COPIED},
-            "step": nullable(step_of(self.trace, seen.asked, start), pa.int32()),
-            "phase": texts(PHASES, phase_of(self.trace, seen.thread, seen.asked, decision.primitive)),
+            **{name: take(self.records.table.column(name), seen.metadata) for name in ("seq", "comms_id", "is_async")},
+            "step": nullable(step, pa.int32()),
+            "phase": texts(PHASES, phase),
         }
         return pa.table({field.name: columns[field.name] for field in tables.COLLECTIVES}).cast(tables.COLLECTIVES)
 
-    def _interval(self, pay: Payload, span: Ints) -> tuple[Ints, Ints]:
-        records, seen = self.records, self.seen
-        start, end = seen.start.copy(), seen.end.copy()
-        rows = np.flatnonzero(seen.batch >= 0)
-        if len(rows):
-            start[rows], end[rows] = batches.slices(seen.batch[rows], start[rows], end[rows], pay.size_bytes[rows])
-        off_gpu = (start == NULL) & (not self.trace.on_gpu)
-        where = np.where(start == NULL, np.where(span >= 0, span, np.where(off_gpu, seen.anchor, NULL)), NULL)
-        return first(start, at(records.ts, where)), first(end, at(records.end, where))
-
-    def _library(self, span: Ints) -> pa.Array:
+    def _library(self) -> pa.Array:
         """Of the kernel; else what the annotation's prefix says (``nccl:all_reduce``)."""
-        records = self.records
+        names = self.records.names
         by_kernel = [c.library for c in self.seen.work.classes]
-        prefixes = [name.split(":", 1)[0] if ":" in name and "::" not in name else "" for name in records.names]
-        prefixes = [prefix if prefix.isalpha() else "" for prefix in prefixes]
-        named = np.array([*(i + len(by_kernel) if p else NULL for i, p in enumerate(prefixes)), NULL], dtype=np.int64)
-        said = first(at(records.name, span), at(records.name, self.seen.annotation))
-        return texts(by_kernel + prefixes, first(self.seen.kind, named[said]))
+        prefixes = [name.split(":", 1)[0] if ":" in name and "::" not in name else "" for name in names]
+        place = [i + len(by_kernel) if prefix.isalpha() else NULL for i, prefix in enumerate(prefixes)]
+        said = first(at(self.records.name, self.span), at(self.records.name, self.seen.annotation))
+        by_prefix = np.array([*place, NULL], dtype=np.int64)[said]
+        return texts(by_kernel + prefixes, first(self.seen.kind, by_prefix))
 
-    def _op(self) -> pa.Array:
-        """`Collective name`, else the operator's or annotation's word for it."""
-        records, seen = self.records, self.seen
-        words = [_word(name) for name in records.names]
-        said = first(at(records.name, seen.operator), at(records.name, seen.annotation), at(records.name, seen.nvtx))
-        collective = at(records.collective, seen.metadata)
+    def _op(self) -> tuple[Ints, list[str]]:
+        """`Collective name`, else the operator's or annotation's word for it, as a number into the words."""
+        records = self.records
+        said = first(*(at(records.name, rows) for rows in self._named))
+        collective = at(records.collective, self.seen.metadata)
         other = np.where(said == NULL, NULL, said + len(records.collectives))
-        return texts(records.collectives + words, first(collective, other))
+        return first(collective, other), records.collectives + [_word(name) for name in records.names]
 
     def _name(self) -> pa.Array:
+        """Of the kernel; else of the record that stands for the call."""
         code, names = codes(self.trace.gpu_events, "name")
-        records = self.records
-        anchor = at(records.name, self.seen.anchor)
+        anchor = at(self.records.name, self.seen.anchor)
         other = np.where(anchor == NULL, NULL, anchor + len(names))
-        return texts(names + records.names, first(at(code, self.seen.event), other))
+        return texts(names + self.records.names, first(at(code, self.seen.event), other))
 
-    def _peer(self, given: Arguments, groups: pa.Table, group: Ints, direction: Ints) -> Ints:
+    def _peer(self) -> Ints:
         """Global rank of the other side: as written, else the group rank looked up in the group."""
-        looked_up = process_groups.member(groups, group, given.peer)
-        return np.where(direction >= 0, first(given.peer_global, looked_up), NULL)
-
-
-def _rooted(decision: Decision) -> Bools:
-    return np.isin(decision.primitive, (BROADCAST, REDUCE, GATHER, SCATTER))
-
-
-_COPIED = ("seq", "comms_id", "is_async")
+        groups, group = self.groups
+        looked_up = process_groups.member(groups, group, self.given.peer)
+        return np.where(self.direction >= 0, first(self.given.peer_global, looked_up), NULL)
 
 
 def _word(name: str) -> str:
-    """``allreduce`` for ``c10d::allreduce_``, ``all_reduce`` for ``nccl:all_reduce``, ``send`` for ``nccl:send 0->1``."""
+    """``allreduce`` of ``c10d::allreduce_``, ``all_reduce`` of ``nccl:all_reduce``, ``send`` of ``nccl:send 0->1``."""
     return name.rsplit("::", 1)[-1].rsplit(":", 1)[-1].split(" ", 1)[0].removesuffix("_")

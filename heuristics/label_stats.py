@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from heuristics.arrays import NULL, codes, ints
-from heuristics.columns import Ints, at
+from heuristics.columns import Bools, Ints, at
 from heuristics.kernels import PACK
 from heuristics.labelled import LabelStats
-from heuristics.primitives import SOURCES, Decision, Payload
+from heuristics.primitives import SOURCES, Decision
 
 if TYPE_CHECKING:
     from heuristics.calls import Records
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def stats_of(
-    trace: RankTrace, records: Records, seen: Evidence, decision: Decision, pay: Payload, span: Ints
+    trace: RankTrace, records: Records, seen: Evidence, decision: Decision, span: Ints, silent: Bools
 ) -> LabelStats:
     """Time per kind of evidence, what no evidence named, disagreements, and what the window cut."""
     busy, owner, name = _busy(trace, records, seen, span)
@@ -37,7 +37,7 @@ def stats_of(
         unclassified_ns=int(busy[unknown].sum()),
         unclassified_names=tuple(names.most_common()),
         conflicts=decision.conflicts,
-        notes=_notes(trace, seen, pay),
+        notes=_notes(trace, seen, silent),
     )
 
 
@@ -53,13 +53,12 @@ def _busy(trace: RankTrace, records: Records, seen: Evidence, span: Ints) -> tup
     return at(records.dur, shown, 0), np.arange(len(seen.anchor)), text
 
 
-def _notes(trace: RankTrace, seen: Evidence, pay: Payload) -> tuple[str, ...]:
+def _notes(trace: RankTrace, seen: Evidence, silent: Bools) -> tuple[str, ...]:
     if not trace.on_gpu:
         return ()
     notes = []
-    silent = int(((seen.event < 0) & (pay.group_size != 1)).sum())
-    if silent:
-        notes.append(f"{silent} calls left no kernel in the window")
+    if silent.any():
+        notes.append(f"{int(silent.sum())} calls left no kernel in the window")
     early = int(((seen.work.launch < 0) & (seen.work.role != PACK)).sum())
     if early:
         notes.append(f"{early} communication kernels have no launch in the window")

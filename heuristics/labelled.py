@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from parsers import tables
 from parsers.tables import RankTrace
 
 
@@ -33,6 +34,25 @@ class LabelStats:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """The steps of one rank.
+
+    Attributes:
+        source: ``profiler_step`` (marked in the file), ``inferred`` or ``none``.
+        table: `parsers.tables.STEPS`; what `COLLECTIVES.step` refers to.
+        complete: per step, whether everything that belongs to it lies in the window.
+    """
+
+    source: str
+    table: pa.Table
+    complete: npt.NDArray[np.bool_]
+
+
+NO_STEPS = Steps("none", tables.STEPS.empty_table(), np.empty(0, dtype=np.bool_))
+"""What a trace without steps has."""
+
+
 @dataclass(frozen=True)
 class LabelledRank:
     """One rank, labelled.
@@ -42,7 +62,9 @@ class LabelledRank:
         collectives: `parsers.tables.COLLECTIVES`.
         groups: `parsers.tables.GROUPS`, declared groups first, then those only seen in calls.
         gpu_role: int8, one `GpuRole` per row of ``trace.gpu_events``.
-        gpu_call: int32, row of ``collectives`` per row of ``trace.gpu_events``, -1 for none.
+        gpu_call: int32, row of ``collectives`` per row of ``trace.gpu_events``, -1 for none; of calls that ran as one
+            launch, the first.
+        steps: marked or inferred steps; `COLLECTIVES.step` is a row of its table.
     """
 
     trace: RankTrace
@@ -51,3 +73,4 @@ class LabelledRank:
     gpu_role: npt.NDArray[np.int8]
     gpu_call: npt.NDArray[np.int32]
     stats: LabelStats
+    steps: Steps = NO_STEPS

@@ -18,6 +18,7 @@ from heuristics.columns import Bools, Ints, at
 from heuristics.primitives import SEND_RECV
 
 if TYPE_CHECKING:
+    from heuristics.labelled import Steps
     from parsers.tables import RankTrace
 
 PHASES = ("forward", "backward", "optimizer", "unknown")
@@ -42,7 +43,7 @@ _MARKS = (
 _AUTOGRAD_THREAD = "pt_autograd"
 
 
-def phase_of(trace: RankTrace, thread: Ints, asked: Ints, primitive: Ints) -> Ints:
+def phase_of(trace: RankTrace, steps: Steps, thread: Ints, asked: Ints, primitive: Ints) -> Ints:
     """The phase of each call, as a position in `PHASES`.
 
     Marks that enclose the call decide; then the thread (autograd's own); then the order: what precedes backward work of
@@ -51,6 +52,7 @@ def phase_of(trace: RankTrace, thread: Ints, asked: Ints, primitive: Ints) -> In
 
     Args:
         trace: the facts.
+        steps: the rank's steps.
         thread: per call, the thread that asked for it.
         asked: per call, when, ns; `NULL` where not recorded.
         primitive: per call, the position in `PRIMITIVES`.
@@ -65,7 +67,7 @@ def phase_of(trace: RankTrace, thread: Ints, asked: Ints, primitive: Ints) -> In
     backward = meaning == BACKWARD
     found = np.where((found == UNKNOWN) & np.isin(thread, _autograd_threads(trace, tid, backward)), BACKWARD, found)
     optimizer = np.array([*(n.startswith("Optimizer.step") for n in names), False])[name[rows]]
-    order = _by_order(trace, ts[backward], end[optimizer], asked)
+    order = _by_order(steps, ts[backward], end[optimizer], asked)
     order[primitive == SEND_RECV] = UNKNOWN
     found = np.where(found == UNKNOWN, order, found)
     return np.where(asked == NULL, UNKNOWN, found)
@@ -101,12 +103,12 @@ def _autograd_threads(trace: RankTrace, tid: Ints, backward: Bools) -> Ints:
     return np.union1d(own, np.array(named, dtype=np.int64))
 
 
-def _by_order(trace: RankTrace, backward: Ints, optimized: Ints, asked: Ints) -> Ints:
-    """Before, or after, the backward work of the stretch between two steps (or two optimizer steps)."""
+def _by_order(steps: Steps, backward: Ints, optimized: Ints, asked: Ints) -> Ints:
+    """Before, or after, the backward work of the step (without steps, of the stretch between two optimizer steps)."""
     out = np.full(len(asked), UNKNOWN, dtype=np.int64)
     if not len(backward):
         return out
-    edges = np.unique(np.concatenate([ints(trace.steps, "ts_ns"), optimized]))
+    edges = ints(steps.table, "ts_ns") if steps.table.num_rows else np.sort(optimized)
     backward = np.sort(backward)
     stretch, of_backward = np.searchsorted(edges, asked, side="right"), np.searchsorted(edges, backward, side="right")
     following = np.searchsorted(backward, asked)

@@ -2,7 +2,8 @@
 
 A call may be named by several sources, and they may disagree: NCCL 2.13 runs every collective under a kernel called
 SendRecv (NVIDIA/nccl#714), RCCL under one called Generic. The caller's own words come first: the collective's metadata
-(Kineto's `Collective name`), then the operator, then the annotation, then the NVTX range, and the kernel's name last.
+(Kineto's `Collective name`), then the operator, then the annotation, then the NVTX range, then the kernel's name, and
+last what repeats in the trace.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ from heuristics.columns import Bools, Ints, none
 from heuristics.kernel_table import PRIMITIVES, Operator
 from ledger.parallel import collective_bytes
 
-SOURCES = ("metadata", "operator", "annotation", "nvtx", "kernel_name")
+SOURCES = ("metadata", "operator", "annotation", "nvtx", "kernel_name", "period")
 """Kinds of evidence, strongest first; the values of `COLLECTIVES.classified_by`."""
 
 DIRECTIONS = ("send", "recv")
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, SEND_RECV, BROADCAST, REDUCE, GATHER, SCATTER, BARRIER = range(
     len(PRIMITIVES)
 )
+
+ROOTED = (BROADCAST, REDUCE, GATHER, SCATTER)
 
 # What a library may run a primitive as without anybody being wrong: NCCL builds all-to-all, gather and scatter from
 # sends (src/collectives.cc), and PyTorch builds barriers from all-reduces (ProcessGroupNCCL.cpp `barrier`).

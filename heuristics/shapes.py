@@ -76,7 +76,7 @@ def sizes(records: pa.Table, layout: Ints) -> Sizes:
     out_only = known & (layout == _OUTPUTS)
     outs[out_only] = a[out_only]
     product = known & (layout == _MATMUL) & (a > 0) & (b > 0)
-    inner = _last(records, first, numel, product)
+    inner = _last(records, first, product)
     ins[product] = a[product] // np.maximum(inner[0][product], 1) * inner[1][product]
 
     from_second = pair | take_second
@@ -162,7 +162,7 @@ def _types(records: pa.Table) -> tuple[Ints, Ints, Ints, Bools]:
     return np.cumsum(count) - count, count, lookup[index], index == code_of(names, "TensorList")
 
 
-def _last(records: pa.Table, first: Ints, numel: Ints, where: Bools) -> tuple[Ints, Ints]:
+def _last(records: pa.Table, first: Ints, where: Bools) -> tuple[Ints, Ints]:
     """Last dimension of the first tensor and of the second, for the rows of a fused matrix product."""
     one, two = np.ones(len(first), np.int64), np.ones(len(first), np.int64)
     if where.any():

@@ -1,27 +1,100 @@
-"""Which step a call belongs to."""
+"""The steps of a rank: marked by the profiler, or inferred; which of them are whole; which step a call belongs to."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from heuristics.arrays import NULL, ints
-from heuristics.columns import Ints
-from parsers.tables import RankTrace
+from heuristics.columns import Bools, Ints
+from heuristics.labelled import Steps
+from heuristics.step_inference import inferred_edges
+from parsers import tables
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from heuristics.evidence import Evidence
+    from parsers.tables import RankTrace
 
 
-def step_of(trace: RankTrace, launch: Ints, start: Ints) -> Ints:
-    """The row of ``trace.steps`` in which each call was launched, else in which it ran; `NULL` outside of all steps.
+def find_steps(trace: RankTrace, seen: Evidence, signature: Ints, silent: Bools) -> tuple[Steps, Ints]:
+    """Find the steps of a rank and the step of every call.
+
+    ``ProfilerStep#`` marks win. Without them steps are inferred from the optimizer's marks, or from the period of the
+    calls (see `step_inference`), or there are none.
+
+    A step is whole when the file reaches past its end, and everything it launched ran inside the window: a step with a
+    call that left no kernel is cut. Inferred steps are whole when they hold as many calls as most of them do.
 
     Args:
         trace: the facts.
-        launch: when the CPU asked for each call, ns; `NULL` where not recorded.
-        start: when each call started, ns.
+        seen: the evidence of each call.
+        signature: per call, a number that is equal for calls that mean the same thing.
+        silent: calls that should have left a kernel and did not.
+
+    Returns:
+        The steps, and per call the row of its step or `NULL`. A call belongs to the step in which it was asked for;
+        where that was not recorded, to the one in which it ran; kernels that were in the queue before the first
+        recorded launch of their stream belong to none.
     """
-    begin = ints(trace.steps, "ts_ns")
-    end = begin + ints(trace.steps, "dur_ns")
-    moment = np.where(launch == NULL, start, launch)
+    if trace.steps.num_rows:
+        source, table = "profiler_step", trace.steps
+    else:
+        edges = inferred_edges(trace, seen, signature)
+        source, table = ("inferred", _table(edges)) if len(edges) else ("none", trace.steps)
+    begin = ints(table, "ts_ns")
+    end = begin + np.maximum(ints(table, "dur_ns", 0), 0)
+    step = step_at(begin, end, _moments(trace, seen))
+    whole = end > begin
+    last_good = trace.health.last_good_ts_ns
+    if not trace.health.complete and last_good is not None:
+        whole &= end <= last_good
+    whole[step[silent & (step >= 0)]] = False
+    if source == "inferred":
+        counts = np.bincount(step[step >= 0], minlength=len(begin))
+        values, often = np.unique(counts, return_counts=True)
+        whole &= counts == values[often == often.max()].max()
+    return Steps(source, table, whole), step
+
+
+def step_at(begin: Ints, end: Ints, moment: Ints) -> Ints:
+    """The row of the step around each moment; `NULL` outside of all steps and for `NULL`.
+
+    Args:
+        begin: when each step begins, ns, ascending.
+        end: when it ends.
+        moment: ns.
+    """
     if not len(begin):
         return np.full(len(moment), NULL, dtype=np.int64)
     row = np.searchsorted(begin, moment, side="right") - 1
-    inside = (row >= 0) & (moment < end[np.maximum(row, 0)])
+    inside = (row >= 0) & (moment < end[np.maximum(row, 0)]) & (moment != NULL)
     return np.where(inside, row, NULL)
+
+
+def _moments(trace: RankTrace, seen: Evidence) -> Ints:
+    """When each call counts as made: when it was asked for, else when it ran; `NULL` if before the window."""
+    if not trace.launches.num_rows:
+        return np.where(seen.asked == NULL, seen.start, seen.asked)
+    gpu = trace.gpu_events
+    where = np.maximum(seen.event, 0)
+    on_gpu = (seen.event >= 0) & (seen.start >= 0)
+    launched = on_gpu & (seen.asked != NULL)
+    if not on_gpu.any():
+        return seen.asked
+    device, stream = ints(gpu, "device")[where], ints(gpu, "stream")[where]
+    _, lane = np.unique(np.stack([device, stream]), axis=1, return_inverse=True)
+    first = np.full(int(lane.max()) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first, lane.ravel()[launched], seen.start[launched])
+    silent_stream = first[lane.ravel()] == np.iinfo(np.int64).max
+    ran = np.where(on_gpu & (silent_stream | (seen.start >= first[lane.ravel()])), seen.start, NULL)
+    return np.where(seen.asked == NULL, ran, seen.asked)
+
+
+def _table(edges: Ints) -> pa.Table:
+    import pyarrow as pa
+
+    columns = [np.arange(len(edges)), edges[:, 0], edges[:, 1] - edges[:, 0]]
+    return pa.table(dict(zip(tables.STEPS.names, columns, strict=True))).cast(tables.STEPS)
