@@ -33,6 +33,7 @@ class Facts:
     rows: Sequence[CollectiveRow]
     exposure: Exposure | None
     ledger: LedgerDoc | None
+    ledger_refused: str | None
 
 
 def findings(facts: Facts) -> list[Finding]:
@@ -316,6 +317,8 @@ def _dtypes(facts: Facts) -> Iterator[Finding]:
 
 def _bytes(facts: Facts) -> Iterator[Finding]:
     ledger = facts.ledger
+    if facts.rows and facts.ledger_refused:
+        yield _finding("ledger.no_comparison", "info", "bytes are not compared with the ledger", facts.ledger_refused)
     if ledger is None:
         return
     for row in ledger.rows:

@@ -18,7 +18,7 @@ from analyzer.measured import Labelled, Measured
 from analyzer.model import SCHEMA_VERSION, Analysis, Input, Tool, Trust
 from analyzer.options import Options
 from analyzer.reading import read_all
-from analyzer.reconcile import declared_degrees, reconcile
+from analyzer.reconcile import check, declared_degrees, reconcile
 from analyzer.rows import collect, counted_calls
 from analyzer.step_marks import window_of
 from analyzer.step_time import exposure
@@ -39,6 +39,7 @@ def analyze(paths: Paths, **options: Any) -> Analysis:
 
     Raises:
         InputError: nothing can be read, or the files come from different jobs.
+        LedgerError: an unknown model, layout or profile.
         InconclusiveError: the input is incomplete and ``strict`` was asked for.
     """
     return analyze_with(paths, Options(**options))
@@ -50,6 +51,7 @@ def analyze_with(paths: Paths, options: Options) -> Analysis:
 
     from heuristics.layout import infer
 
+    check(options)
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     everything = read_all(expand(given), options)
     traces = [r.labelled.trace for r in everything]
@@ -111,7 +113,7 @@ def _document(
     layout = layout_document(inference.layout)
     rows = collect(ranks)
     times = exposure(ranks)
-    ledger = reconcile(inference.layout, rows, times, options)
+    ledger = reconcile(ranks, inference.layout, times, options)
     facts = Facts(
         ranks=ranks,
         trust=quality,
@@ -120,7 +122,8 @@ def _document(
         declared=declared_degrees(options.layout),
         rows=rows,
         exposure=times,
-        ledger=ledger,
+        ledger=ledger.ledger,
+        ledger_refused=ledger.refused,
     )
     return Analysis(
         schema_version=SCHEMA_VERSION,
@@ -134,7 +137,7 @@ def _document(
         exposure=times,
         pipeline=pipeline_document(inference.layout),
         experts=None,
-        ledger=ledger,
+        ledger=ledger.ledger,
         stragglers=[],
         findings=findings(facts),
     )

@@ -324,8 +324,8 @@ def _ledger_notes(ledger: LedgerDoc) -> Iterator[tuple[str, Words]]:
         if row.explanation and row.verdict != "match":
             yield f"{row.dim} {row.primitive}", row.explanation
     for item in ledger.exposure:
-        seen = fmt.percent(item.observed_exposed_fraction)
-        yield f"{item.dim} exposed", f"expected: {item.predicted}; {seen} of its time is; {item.verdict}"
+        seen, said = fmt.percent(item.observed_exposed_fraction), item.verdict.replace("_", " ")
+        yield f"{item.dim} overlap", f"possible: {item.predicted}; {seen} of its time is exposed: {said}"
     for note in ledger.model.notes:
         yield "read back", note
 
