@@ -75,17 +75,25 @@ def axes(view: RankView, roles: Roles) -> Axes:
         sync = Axis(shard.degree * replicate.degree, None, min(shard.weight, replicate.weight), hybrid)
         return Axes(MappingProxyType(found), sync, shard, replicate, tuple(rest), tuple(ties), hybrid[0])
     dense = _dense(view, gradients)
-    experts = tuple(c for c in gradients if dense is not None and view.groups[c.group] != view.groups[dense.group])
+    experts = tuple(c for c in gradients if dense is not None and view.group(c.group) != view.group(dense.group))
     sync = _single(view, roles, dense) if dense is not None else None
     return Axes(MappingProxyType(found), sync, None, None, experts, tuple(ties), dense)
 
 
 def _single(view: RankView, roles: Roles, claim: Claim) -> Axis:
-    group = view.groups[claim.group] if claim.group >= 0 else None
-    if group is None:
-        return Axis(0, None, roles.margin(claim), (claim,))
-    weight = roles.margin(claim)
-    return Axis(group.size, group.ranks, min(weight, DOUBTFUL) if claim.group in view.doubtful else weight, (claim,))
+    group = view.group(claim.group)
+    return Axis(group.size or _shown_size(view, claim), group.ranks, _weight(view, roles, claim), (claim,))
+
+
+def _shown_size(view: RankView, claim: Claim) -> int:
+    """Members as the calls themselves show them, where their group is not known."""
+    shown = {f.members for f in view.families if f.index in claim.families and f.members}
+    return shown.pop() if len(shown) == 1 else 0
+
+
+def _weight(view: RankView, roles: Roles, claim: Claim) -> float:
+    margin = roles.margin(claim)
+    return min(margin, DOUBTFUL) if claim.group in view.doubtful else margin
 
 
 def _axis(view: RankView, roles: Roles, dim: str) -> Axis | None:
@@ -96,12 +104,12 @@ def _axis(view: RankView, roles: Roles, dim: str) -> Axis | None:
     if dim == "cp" and len(groups) == 2:  # exchange in an inner group, ring in an outer one
         degree = 1
         for group in groups:
-            degree *= view.groups[group].size
+            degree *= view.group(group).size
         return Axis(degree, None, min(roles.margin(c) for c in claims), tuple(claims))
     best = claims[0]
     single = _single(view, roles, best)
     same = tuple(c for c in claims if c.group == best.group)
-    return Axis(single.degree, single.ranks, max(single.weight, *(roles.margin(c) for c in same)), same)
+    return Axis(single.degree, single.ranks, max(_weight(view, roles, c) for c in same), same)
 
 
 def _pipeline(view: RankView, roles: Roles, claim: Claim, gradients: list[Claim]) -> Axis:
@@ -110,12 +118,10 @@ def _pipeline(view: RankView, roles: Roles, claim: Claim, gradients: list[Claim]
     A pipeline group holds the stages in order, so neighbours in it exchange messages. Frameworks that send over the
     world group (DeepSpeed runtime/pipe/p2p.py; Megatron with two stages) leave only the distance between neighbours.
     """
-    weight = roles.margin(claim)
-    if claim.group in view.doubtful:
-        weight = min(weight, DOUBTFUL)
-    group = view.groups[claim.group] if claim.group >= 0 else None
-    if group is None or group.ranks is None:
-        return Axis(group.size if group else 0, None, weight, (claim,))
+    weight = _weight(view, roles, claim)
+    group = view.group(claim.group)
+    if group.ranks is None:
+        return Axis(group.size, None, weight, (claim,))
     peers = {f.peer for f in view.families if f.index in claim.families and f.peer >= 0}
     if len(group.ranks) < (view.world_size or 0) or not peers or view.rank < 0:
         return Axis(group.size, group.ranks, weight, (claim,))
@@ -123,13 +129,13 @@ def _pipeline(view: RankView, roles: Roles, claim: Claim, gradients: list[Claim]
     if any((peer - view.rank) % step for peer in peers) or len(group.ranks) % step:
         return Axis(0, None, weight, (claim,))
     chain = tuple(r for r in group.ranks if (r - view.rank) % step == 0)
-    certain = step > 1 or not any(view.groups[c.group].size < len(group.ranks) for c in gradients)
+    certain = step > 1 or not any(view.group(c.group).size < len(group.ranks) for c in gradients)
     return Axis(len(chain), chain, weight if certain else min(weight, FAIR), (claim,))
 
 
 def _inside(view: RankView, claim: Claim, chain: set[int]) -> bool:
     """Whether a reduction stays within one pipeline: the tied embedding of first and last stage."""
-    ranks = view.groups[claim.group].ranks if claim.group >= 0 else None
+    ranks = view.group(claim.group).ranks
     return ranks is not None and set(ranks) <= chain
 
 
@@ -138,7 +144,7 @@ def _hybrid(view: RankView, gradients: list[Claim]) -> tuple[Claim, Claim] | Non
     for scatter in gradients:
         if scatter.kind != "gradient_scatter" or scatter.group < 0:
             continue
-        members = view.groups[scatter.group].size
+        members = view.group(scatter.group).size
         shards = {f.size // members for f in _families(view, scatter, "reduce_scatter") if members}
         for reduce in gradients:
             if reduce.kind != "gradient_reduce" or reduce.group == scatter.group:
@@ -160,7 +166,7 @@ def _dense(view: RankView, gradients: list[Claim]) -> Claim | None:
         return None
 
     def width(claim: Claim) -> tuple[int, float]:
-        size = view.groups[claim.group].size if claim.group >= 0 else 0
+        size = view.group(claim.group).size
         return size, elements(f for f in view.families if f.index in claim.families)
 
     return max(solid, key=width)

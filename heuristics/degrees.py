@@ -55,18 +55,22 @@ def certainty(weight: float) -> float:
     return float(1.0 - 10.0 ** -max(0.0, min(weight, NINES)))
 
 
-def degrees(views: Sequence[RankView], axes: Sequence[Axes], explained: float) -> Degrees:
+def degrees(views: Sequence[RankView], axes: Sequence[Axes], explained: float, undecided: Mapping[str, str]) -> Degrees:
     """Put the ranks together.
 
     Args:
         views: the ranks.
         axes: what each of them says.
-        explained: share of the payload bytes of known kind that some claim covers, 0 to 1.
+        explained: share of the payload that some claim covers, 0 to 1.
+        undecided: dimensions that unexplained calls might serve, and those calls.
     """
     world = world_size(views)
-    tp, cp, ep = (_voted(axes, dim, explained) for dim in ("tp", "cp", "ep"))
-    pp = _pipeline(views, axes, explained)
     sync = _vote([a.sync for a in axes])
+    tp, cp, ep = (_voted(axes, dim, explained, undecided.get(dim)) for dim in ("tp", "cp", "ep"))
+    pp = _pipeline(views, axes, explained, undecided.get("pp"))
+    tp, pp = (_closed(degree, sync, (tp, pp), world) for degree in (tp, pp))
+    if ep.value == 1 and tp.value != 1 and any(view.runs_experts for view in views):
+        ep = Degree(None, 0.0, ("experts run without any exchange of tokens: they may be split among the tp ranks",))
     pp = _pipeline_by_product(pp, tp, cp, sync, axes, world)
     dp = _data(tp, cp, pp, sync, axes, world, views)
     shard, replicate = _vote([a.shard for a in axes]), _vote([a.replicate for a in axes])
@@ -97,21 +101,32 @@ def _vote(claimed: Sequence[Axis | None]) -> Degree | None:
     return Degree(value, certainty(best[value]) * share, rivals=tuple(d for d in totals if d != value))
 
 
-def _voted(axes: Sequence[Axes], dim: str, explained: float) -> Degree:
+def _closed(degree: Degree, sync: Degree | None, others: Sequence[Degree], world: int | None) -> Degree:
+    """A degree left open by unexplained calls is 1 if the ranks that hold the same parameters are all ranks."""
+    if degree.value is not None or sync is None or sync.value is None or world is None:
+        return degree
+    if sync.value * prod(other.value or 1 for other in others) == world:
+        return Degree(1, sync.confidence, ("gradients are reduced over every rank that is left",))
+    return degree
+
+
+def _voted(axes: Sequence[Axes], dim: str, explained: float, undecided: str | None) -> Degree:
     claimed = [a.axes.get(dim) for a in axes]
     vote = _vote(claimed)
     if vote is not None:
         return vote
     if any(axis is not None for axis in claimed):
         return Degree(None, 0.0, (f"the size of the {dim} group is not recorded",))
+    if undecided is not None:
+        return Degree(None, 0.0, (f"{undecided} calls per step are unexplained and may serve {dim}",))
     return Degree(1, certainty(NINES) * explained, (f"no call behaves like {dim}",))
 
 
-def _pipeline(views: Sequence[RankView], axes: Sequence[Axes], explained: float) -> Degree:
+def _pipeline(views: Sequence[RankView], axes: Sequence[Axes], explained: float, undecided: str | None) -> Degree:
     chains = _chains(views, axes)
     if chains is not None:
         return Degree(chains, certainty(NINES), (f"messages link the ranks in chains of {chains}",))
-    return _voted(axes, "pp", explained)
+    return _voted(axes, "pp", explained, undecided)
 
 
 def _chains(views: Sequence[RankView], axes: Sequence[Axes]) -> int | None:

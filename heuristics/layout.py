@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from heuristics.axes import Axes, axes
 from heuristics.degrees import Degree, Degrees, degrees
 from heuristics.guess import model_guess
-from heuristics.members import alternatives, family_dims, merged_groups, unexplained_share
+from heuristics.members import alternatives, family_dims, merged_groups, open_dimensions, unexplained_share
 from heuristics.mesh import rank_order, without
 from heuristics.resolve import resolved
 from heuristics.roles import Roles, roles
@@ -50,8 +50,9 @@ def infer_views(ranks: Sequence[RankView]) -> Inference:
     ranks = resolved(ranks)
     seen = [Seen(view, found, axes(view, found)) for view in ranks for found in (roles(view),)]
     by_family = [family_dims(s.view, s.roles, s.axes) for s in seen]
-    explained = 1.0 - unexplained_share([s.view for s in seen], by_family)
-    found = degrees([s.view for s in seen], [s.axes for s in seen], explained)
+    explained = 1.0 - unexplained_share(ranks, by_family)
+    undecided = open_dimensions(ranks, by_family)
+    found = degrees(ranks, [s.axes for s in seen], explained, undecided)
     pipelines = [(s.view, claim) for s in seen for claim in s.roles.of("pp", "stage_link")[:1]]
     plan = schedule(pipelines, found.pp.value)
     layout = _layout(seen, found, plan)

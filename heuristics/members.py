@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from heuristics.dimensions.claim import SCALARS, Claim
+from heuristics.dimensions.claim import Claim
 from heuristics.dimensions.data import is_statistic
 from heuristics.mesh import without
 from heuristics.verdict import Alternative, Dim
@@ -17,6 +17,18 @@ if TYPE_CHECKING:
     from heuristics.view import Family, RankView
 
 MAX_ALTERNATIVES = 3
+
+MAY_SERVE = {
+    "all_reduce": ("tp", "dp", "ep"),
+    "all_gather": ("tp", "cp", "dp", "ep"),
+    "reduce_scatter": ("tp", "cp", "dp", "ep"),
+    "all_to_all": ("cp", "ep", "dp"),
+    "send_recv": ("cp", "pp"),
+}
+"""Dimensions that some framework serves with a primitive (gradients by all-to-all: MegaScale-MoE, section 4)."""
+
+NEGLIGIBLE = 0.005
+"""Unexplained payload below this share hides no dimension: the smallest, a pipeline's, sends more."""
 
 
 def family_dims(view: RankView, roles: Roles, axes: Axes) -> list[Dim]:
@@ -33,11 +45,10 @@ def family_dims(view: RankView, roles: Roles, axes: Axes) -> list[Dim]:
 
 def _leftover(view: RankView, family: Family, owner: dict[int, Dim]) -> Dim:
     """A family that no claim covers: control traffic, or a lesser call of the dimension that owns its group."""
-    if family.group >= 0 and view.groups[family.group].size == 1:
+    if view.group(family.group).size == 1:
         return "control"
     dim = owner.get(family.group, "unknown")
-    small = family.size <= SCALARS or not family.is_float or family.primitive == "barrier"
-    if small:
+    if not family.is_tensor or family.primitive == "barrier":
         return "control"
     if dim == "tp" and family.calls_per_step >= 2:
         return "tp"  # norms' gradients, vocabulary-parallel loss: small, but once per layer or microbatch
@@ -47,14 +58,36 @@ def _leftover(view: RankView, family: Family, owner: dict[int, Dim]) -> Dim:
 
 
 def unexplained_share(views: Sequence[RankView], dims: Sequence[Sequence[Dim]]) -> float:
-    """Share of the tensor payload that no dimension explains, over all ranks."""
+    """Share of the payload (of the calls, where sizes are not recorded) that no dimension explains, over all ranks."""
+    sized = all(f.size >= 0 for view in views for f in view.families if f.is_tensor)
     total = unknown = 0.0
     for view, names in zip(views, dims, strict=True):
         for family, dim in zip(view.families, names, strict=True):
-            weight = max(family.elements_per_step, family.calls_per_step)
+            weight = family.elements_per_step if sized else family.calls_per_step
             total += weight
             unknown += weight if dim == "unknown" else 0.0
     return unknown / total if total else 0.0
+
+
+def open_dimensions(views: Sequence[RankView], dims: Sequence[Sequence[Dim]]) -> dict[str, str]:
+    """Dimensions that the unexplained calls might serve, and which calls those are, as ``12 all_to_all``.
+
+    Nothing is open where they carry a negligible share of the payload.
+    """
+    if unexplained_share(views, dims) < NEGLIGIBLE:
+        return {}
+    calls: dict[str, float] = {}
+    for view, names in zip(views, dims, strict=True):
+        for family, dim in zip(view.families, names, strict=True):
+            if dim == "unknown" and family.calls_per_step:
+                calls[family.primitive] = calls.get(family.primitive, 0.0) + family.calls_per_step
+    attends = any(view.attention_before.any() or not view.sequence.size for view in views)
+    found: dict[str, list[str]] = {}
+    for primitive, number in calls.items():
+        for dim in MAY_SERVE.get(primitive, ()):
+            if dim != "cp" or attends:
+                found.setdefault(dim, []).append(f"{number:.0f} {primitive}")
+    return {dim: " and ".join(said) for dim, said in found.items()}
 
 
 def merged_groups(seen: Sequence[tuple[RankView, Axes]], dim: str) -> tuple[tuple[int, ...], ...]:
@@ -102,7 +135,7 @@ def _swapped(
 ) -> Alternative:
     values: dict[str, int | None] = {dim: getattr(found, dim).value for dim in ("tp", "cp", "pp", "dp", "ep")}
     values[winner.dim] = 1
-    values[loser.dim] = view.groups[loser.group].size or None
+    values[loser.dim] = view.group(loser.group).size or None
     why = (*loser.against, *winner.evidence)
     return Alternative(
         tp=values["tp"],

@@ -16,6 +16,7 @@ import numpy as np
 
 from heuristics.hints import hint
 from heuristics.roles import roles
+from heuristics.view import GroupView
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -39,9 +40,10 @@ def resolved(views: Sequence[RankView]) -> tuple[RankView, ...]:
 def _resolve(view: RankView, by_rank: dict[int, RankView]) -> RankView:
     if all(family.group >= 0 for family in view.families):
         return view
+    view, implied = _with_world(view)
     claims = [claim for claim in roles(view).accepted if claim.group < 0]
     chosen: dict[int, int] = {}
-    while True:
+    while not implied:
         before = len(chosen)
         for number, claim in enumerate(claims):
             if number not in chosen:
@@ -53,12 +55,23 @@ def _resolve(view: RankView, by_rank: dict[int, RankView]) -> RankView:
             break
     doubtful = {}
     for number, claim in enumerate(claims):
-        named = [g for g in _fitting(view, claim) if hint(view.groups[g].desc) == claim.dim]
+        named = [g for g in _fitting(view, claim) if implied or hint(view.groups[g].desc) == claim.dim]
         if number not in chosen and len(named) == 1:
             doubtful[number] = named[0]
     placed = {index: group for n, group in (chosen | doubtful).items() for index in claims[n].families}
     families = tuple(_on(view, family, placed.get(family.index, family.group)) for family in view.families)
     return replace(view, families=families, doubtful=frozenset(doubtful.values()))
+
+
+def _with_world(view: RankView) -> tuple[RankView, bool]:
+    """The view with the world group, where no group of the job is listed; and whether it had to be added.
+
+    Every job has that group (torch.distributed's default group), but it may have others.
+    """
+    if view.world_size < 2 or any(group.size > 1 for group in view.groups):
+        return view, False
+    world = GroupView(view.world_size, tuple(range(view.world_size)), "", "", declared=False)
+    return replace(view, groups=(*view.groups, world)), True
 
 
 def _on(view: RankView, family: Family, group: int) -> Family:

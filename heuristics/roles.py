@@ -44,7 +44,7 @@ def roles(view: RankView) -> Roles:
     """Weigh all claims on one rank's groups of more than one member."""
     found: list[Claim] = []
     for group in sorted({f.group for f in view.families}):
-        if group >= 0 and view.groups[group].size == 1:
+        if group >= 0 and view.group(group).size == 1:
             continue
         for dimension in (tensor, context, pipeline, expert, data):
             found += (_with_hint(view, claim) for claim in dimension.claims(view, group))
@@ -88,8 +88,8 @@ def _same_members(view: RankView, one: int, other: int) -> bool:
         return True
     if one < 0 or other < 0:
         return False
-    ranks = view.groups[one].ranks
-    return ranks is not None and ranks == view.groups[other].ranks
+    ranks = view.group(one).ranks
+    return ranks is not None and ranks == view.group(other).ranks
 
 
 def _stands_without(claim: Claim, winner: Claim) -> bool:
@@ -101,7 +101,7 @@ def _stands_without(claim: Claim, winner: Claim) -> bool:
 def _with_hint(view: RankView, claim: Claim) -> Claim:
     if claim.group < 0 or claim.weight <= 0:
         return claim
-    description = view.groups[claim.group].desc
+    description = view.group(claim.group).desc
     if hint(description) != claim.dim:
         return claim
     said = Test(WEAK, f"the job calls the group {description}")

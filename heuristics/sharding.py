@@ -34,7 +34,7 @@ class Sharding:
 
 def sharding(view: RankView, claim: Claim, microbatches: int | None) -> Sharding:
     """Read the stage from when and how often gradients are reduced and parameters gathered."""
-    families = [f for f in view.families if f.index in claim.families]
+    families = [f for f in view.families if f.index in claim.families and f.calls_per_step]
     scatters, reduces = of(families, "reduce_scatter"), of(families, "all_reduce", "reduce")
     gathers, broadcasts = of(families, "all_gather"), of(families, "broadcast")
     if scatters:
@@ -54,7 +54,7 @@ def _scattered(view: RankView, scatters: list[Family], gathers: list[Family]) ->
         example = max(again)
         ratio = count(gathered[example] / scattered[example])
         return Sharding(3, (3,), f"units are gathered {ratio} times per reduction: parameters are freed after forward")
-    late = all_after(view, _indices(gathers), _indices(scatters))
+    late = _late(view, scatters, gathers)
     if late and not shared and len(gathers) > len(scatters) and sum(gathered.values()) >= 2 * sum(scattered.values()):
         sentence = (
             "parameters come back tensor by tensor, gradients leave in buckets: small tensors kept whole by ZeRO-3"
@@ -68,6 +68,17 @@ def _scattered(view: RankView, scatters: list[Family], gathers: list[Family]) ->
     if not shared:
         return Sharding(3, (3,), "parameters are gathered before use in other pieces than gradients are reduced in")
     return _gathered_once(scatters, gathers)
+
+
+def _late(view: RankView, scatters: list[Family], gathers: list[Family]) -> bool:
+    """Whether parameters are gathered after their gradients are scattered, unit by unit where units match."""
+    if all_after(view, _indices(gathers), _indices(scatters)):
+        return True
+    units = {f.size for f in scatters}
+    if {f.size for f in gathers} - units:
+        return False
+    same = [([f for f in gathers if f.size == unit], [f for f in scatters if f.size == unit]) for unit in units]
+    return all(not gather or all_after(view, _indices(gather), _indices(scatter)) for gather, scatter in same)
 
 
 def _gathered_once(scatters: list[Family], gathers: list[Family]) -> Sharding:
@@ -105,7 +116,7 @@ def _reduced(
 
 def declared_sharding(view: RankView) -> Sharding | None:
     """A sharded optimizer on a group of one rank moves nothing, but its calls are there."""
-    alone = [f for f in view.families if f.group >= 0 and view.groups[f.group].size == 1]
+    alone = [f for f in view.families if view.group(f.group).size == 1]
     scatters, gathers = of(alone, "reduce_scatter"), of(alone, "all_gather")
     if {f.size for f in scatters} & {f.size for f in gathers}:
         sentence = "gradients are scattered and parameters gathered on a group of one rank: a sharded optimizer is on"

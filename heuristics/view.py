@@ -6,7 +6,7 @@ rank of a real job makes ten thousand calls and has twenty families, so everythi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 PHASES = ("forward", "backward", "optimizer", "unknown")
 FORWARD, BACKWARD, OPTIMIZER, UNKNOWN = range(4)
 """Phase codes; `OPTIMIZER` stands for everything after the step's backward."""
+
+SCALARS = 8
+"""Payloads of at most this many elements are flags, counts, norms and losses: no tensor of a model is so small."""
 
 INTEGER_DTYPES = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"})
 """Payloads of these types carry counts, tokens and flags, not activations or gradients (fp8 travels as uint8)."""
@@ -45,6 +48,10 @@ class GroupView:
     name: str
     desc: str
     declared: bool
+
+
+UNKNOWN_GROUP = GroupView(0, None, "", "", False)
+"""Stands for the group of calls that name none."""
 
 
 @dataclass(frozen=True)
@@ -99,9 +106,14 @@ class Family:
         return self.dtype not in INTEGER_DTYPES
 
     @property
+    def is_tensor(self) -> bool:
+        """Whether it can carry a tensor of the model; a payload of unknown size can."""
+        return self.role == "payload" and self.is_float and not 0 <= self.size <= SCALARS
+
+    @property
     def elements_per_step(self) -> float:
         """Payload elements of all its calls in a step."""
-        return self.size * self.calls_per_step
+        return max(self.size, 0) * self.calls_per_step
 
 
 @dataclass(frozen=True)
@@ -121,6 +133,8 @@ class RankView:
         actions: pipeline actions written by the framework in one step, such as ``0F1`` or ``4RECV_B0``.
         optimizer_seen: whether an optimizer step lies in the window.
         has_backward: whether autograd ran at all in the window; None when the file cannot say.
+        runs_experts: whether kernels or operators of a mixture of experts run in the window.
+        runs_embedding_bags: whether embedding-table lookups of recommendation models run in the window.
         ends_ns: per row of the rank's collectives, when the call was over.
         doubtful: groups that calls were put on by the group's description alone.
     """
@@ -139,12 +153,18 @@ class RankView:
     actions: tuple[str, ...] = ()
     optimizer_seen: bool = False
     has_backward: bool | None = None
+    runs_experts: bool = False
+    runs_embedding_bags: bool = False
     ends_ns: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     doubtful: frozenset[int] = frozenset()
 
+    def group(self, index: int) -> GroupView:
+        """A group by its position; -1 stands for calls whose group is not known."""
+        return self.groups[index] if index >= 0 else UNKNOWN_GROUP
+
     def on_group(self, group: int) -> list[Family]:
-        """The families that use one group."""
-        return [family for family in self.families if family.group == group]
+        """The families that use one group in the regular steps."""
+        return [family for family in self.families if family.group == group and family.calls_per_step > 0]
 
 
 def view(rank: LabelledRank, *, use_names: bool = True) -> RankView:
@@ -175,13 +195,15 @@ def view(rank: LabelledRank, *, use_names: bool = True) -> RankView:
         family_of_call=family_of_call,
         sequence=family_of_call[window],
         phases=phase[window],
-        attention_before=_marks_between(_attention_times(rank), since[window], launches[window]),
+        attention_before=_attention_before(rank, since[window], launches[window], window),
         backward_before=backward_before[window],
         backward_after=bool(_marks_between(autograd, launches[window][-1:], np.array([bounds[1]])).any()),
         steps=len(regular),
         actions=_actions(rank, bounds),
         optimizer_seen=bool(len(_mark_times(rank, "optimizer"))),
         has_backward=_has_backward(rank, autograd, phase),
+        runs_experts=bool(len(_named_times(rank, _is_expert))),
+        runs_embedding_bags=bool(len(_named_times(rank, _is_embedding_bag))),
         ends_ns=ints(table, "ts_ns") + ints(table, "dur_ns", 0),
     )
 
@@ -421,18 +443,41 @@ def _inside_autograd(rank: LabelledRank, launches: npt.NDArray[np.int64]) -> npt
     return inside
 
 
-def _attention_times(rank: LabelledRank) -> npt.NDArray[np.int64]:
-    """Starts of attention: the kernels on a GPU, the outermost attention operators on a CPU."""
+def _named_times(rank: LabelledRank, wanted_name: Callable[[str, bool], bool]) -> npt.NDArray[np.int64]:
+    """Starts of the kernels (on a CPU: the operators) whose name is wanted."""
     source = rank.trace.gpu_events if rank.trace.on_gpu else rank.trace.cpu_marks
     column, names = codes(source, "name")
-    wanted = np.array([*(_is_attention(name, rank.trace.on_gpu) for name in names), False], dtype=bool)
+    wanted = np.array([*(wanted_name(name, rank.trace.on_gpu) for name in names), False], dtype=bool)
     return np.sort(ints(source, "ts_ns")[wanted[column]]) if len(column) else np.empty(0, dtype=np.int64)
+
+
+def _attention_before(
+    rank: LabelledRank, since: npt.NDArray[np.int64], upto: npt.NDArray[np.int64], window: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Attention between neighbouring calls, on the clock where both are seen: kernels by start, operators by issue."""
+    attention = _named_times(rank, _is_attention)
+    if not rank.trace.on_gpu:
+        return _marks_between(attention, since, upto)
+    starts = ints(rank.collectives, "ts_ns")[window]
+    return _marks_between(attention, np.concatenate([starts[:1], starts[:-1]]), starts)
+
+
+_ATTENTION_KERNELS = (
+    "flash_fwd",
+    "flash_bwd",
+    "flash_attn",
+    "flashattn",
+    "fmha",
+    "attention",
+    "batchprefill",
+    "batchdecode",
+)
 
 
 def _is_attention(name: str, kernel: bool) -> bool:
     low = name.lower()
     if kernel:
-        return "flash" in low or "fmha" in low or "attention" in low
+        return any(word in low for word in _ATTENTION_KERNELS)
     return low.startswith(("aten::_scaled_dot_product", "aten::scaled_dot_product_attention_math"))
 
 
@@ -441,6 +486,16 @@ def _since(rank: LabelledRank, launches: npt.NDArray[np.int64], step: npt.NDArra
     before = np.concatenate([launches[:1], launches[:-1]])
     starts = np.append(ints(rank.trace.steps, "ts_ns"), np.iinfo(np.int64).min)
     return np.maximum(before, starts[step])
+
+
+def _is_expert(name: str, kernel: bool) -> bool:  # noqa: ARG001 (the words are the same in kernels and operators)
+    low = name.lower()
+    return any(word in low for word in ("moe", "expert", "grouped_gemm", "grouped_mm", "topk_softmax", "topkgating"))
+
+
+def _is_embedding_bag(name: str, kernel: bool) -> bool:  # noqa: ARG001 (the words are the same in kernels and operators)
+    low = name.lower()
+    return any(word in low for word in ("embedding_bag", "embeddingbag", "split_embedding", "jagged"))
 
 
 def _marks_between(

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 WEAK, FAIR, STRONG, SURE = 0.3, 1.0, 2.0, 3.0
 """A tendency (2:1); a good test (10:1); one with rare exceptions (100:1); one that follows from the definition."""
 
-SCALARS = 8
-"""Payloads of at most this many elements are flags, counts, norms and losses: no tensor of a model is so small."""
-
 
 @dataclass(frozen=True)
 class Test:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from heuristics.dimensions.claim import (
     FAIR,
-    SCALARS,
     STRONG,
     SURE,
     WEAK,
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 def claims(view: RankView, group: int) -> list[Claim]:
     """Context-parallel readings of the calls on one group."""
     families = [f for f in view.on_group(group) if f.role == "payload"]
-    floats = [f for f in families if f.is_float and f.size > SCALARS]
+    floats = [f for f in families if f.is_tensor]
     return [
         *_ring(view, group, families),
         *_one_hot_ring(group, floats),
@@ -43,7 +42,7 @@ def _ring(view: RankView, group: int, families: list[Family]) -> list[Claim]:
     if seen is None or seen.sends != seen.receives:
         return []
     facts = MappingProxyType({"cp_kind": "ring"})
-    tests = _ring_tests(view, view.groups[group].size if group >= 0 else 0, seen)
+    tests = _ring_tests(view, view.group(group).size, seen)
     return [Claim("cp", "ring", group, seen.families, tuple(tests), facts)]
 
 

@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING
 
 from heuristics.dimensions.claim import (
     FAIR,
-    SCALARS,
     STRONG,
     SURE,
     WEAK,
     Claim,
     Test,
-    count,
     elements,
     indices,
     of,
 )
 from heuristics.dimensions.order import all_after, pieces_before
+from heuristics.view import SCALARS
 
 if TYPE_CHECKING:
     from heuristics.view import Family, RankView
@@ -34,13 +33,11 @@ def claims(view: RankView, group: int) -> list[Claim]:
     """Data-parallel readings of the calls on one group."""
     if view.has_backward is False:
         return []
-    tensors = [
-        f for f in view.on_group(group) if f.size > SCALARS and f.role == "payload" and not is_statistic(view, f)
-    ]
-    floats = [f for f in tensors if f.is_float]
+    floats = [f for f in view.on_group(group) if f.is_tensor and not is_statistic(view, f)]
+    packed = [f for f in view.on_group(group) if f.dtype == "uint8" and f.primitive == "all_gather"]  # fp8 parameters
     scatters = [f for f in of(floats, "reduce_scatter") if not f.forward]
     reduces = [f for f in of(floats, "all_reduce", "reduce") if not f.forward]
-    gathers = [f for f in of(tensors, "all_gather") if f.is_float or f.dtype == "uint8"]
+    gathers = of(floats, "all_gather") + [f for f in packed if f.size > STATISTICS_ELEMENTS]
     found = []
     if scatters:
         found.append(_scattered(view, group, scatters, gathers))
@@ -51,6 +48,8 @@ def claims(view: RankView, group: int) -> list[Claim]:
 
 def is_statistic(view: RankView, family: Family) -> bool:
     """Whether a payload is too small to be gradients: a loss, a norm, a vector of norms, a flag."""
+    if family.size < 0:
+        return False
     if family.size <= SCALARS:
         return True
     largest = max((f.size for f in view.families if f.is_float), default=0)
@@ -125,7 +124,7 @@ def _reduced(
             sentence = f"as many elements as the gradients have ({amount:,.0f}) are {kind} after the last reduction"
             tests.append(Test(SURE, f"{sentence}: the optimizer is sharded"))
             claimed |= indices(late)
-    facts = {"gradient_elements": total, "parameter_elements": parameters, "reductions": count(total / parameters)}
+    facts = {"gradient_elements": total, "parameter_elements": parameters}
     return Claim("dp", "gradient_reduce", group, claimed, tuple(tests), MappingProxyType(facts))
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from heuristics.dimensions.claim import (
     FAIR,
-    SCALARS,
     STRONG,
     SURE,
     WEAK,
@@ -45,6 +44,15 @@ def _by_library(group: int, families: list[Family]) -> list[Claim]:
     return [Claim("ep", "dispatch", group, indices(own), (test,), MappingProxyType({}))]
 
 
+def _workload_tests(view: RankView) -> list[Test]:
+    """Recommendation models exchange rows of embedding tables just as uneven as tokens."""
+    if view.runs_experts:
+        return [Test(FAIR, "kernels of experts run in the window")]
+    if view.runs_embedding_bags:
+        return [Test(-SURE - STRONG, "embedding tables are looked up: the exchanges carry their rows")]
+    return []
+
+
 def _counts(families: list[Family]) -> list[Family]:
     """Exchanges of token counts: small integers, by all-to-all, gather or reduction."""
     return [
@@ -69,6 +77,7 @@ def _uneven(view: RankView, group: int, families: list[Family]) -> list[Claim]:
         tests.append(Test(WEAK, "they come back in backward"))
     elif view.has_backward and not counts:
         tests.append(Test(-FAIR, "none of them comes back in backward"))
+    tests += _workload_tests(view)
     claimed = indices(exchanges) | indices(counts)
     claimed |= indices(
         f for f in of(floats, "all_to_all") if f.split == "equal" and f.size in {e.size for e in exchanges}
@@ -78,7 +87,7 @@ def _uneven(view: RankView, group: int, families: list[Family]) -> list[Claim]:
 
 def _padded(view: RankView, group: int, families: list[Family]) -> list[Claim]:
     """Dispatch padded to capacity: equal splits, after attention (GShard; DeepSpeed moe/sharded_moe.py)."""
-    floats = [f for f in families if f.is_float and f.size > SCALARS and f.role == "payload"]
+    floats = [f for f in families if f.is_tensor]
     exchanges = [f for f in of(floats, "all_to_all") if f.split == "equal"]
     if not exchanges:
         return []
@@ -92,6 +101,7 @@ def _padded(view: RankView, group: int, families: list[Family]) -> list[Claim]:
             tests.append(Test(STRONG, "attention runs before the first exchange: tokens leave after it"))
         else:
             tests.append(Test(-STRONG, "the first exchange comes before any attention"))
+    tests += _workload_tests(view)
     if {f.ndim for f in exchanges} == {3}:
         tests.append(Test(WEAK, "the tensors have three dimensions: experts, capacity, hidden"))
     facts = MappingProxyType({"padded": True})

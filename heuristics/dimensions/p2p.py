@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from heuristics.dimensions.claim import SCALARS, indices, of, per_step
+from heuristics.dimensions.claim import indices, of, per_step
 
 if TYPE_CHECKING:
     from heuristics.view import Family
@@ -38,7 +38,7 @@ class Traffic:
 
 def traffic(families: Iterable[Family]) -> Traffic | None:
     """The tensor messages among some families; None without any."""
-    messages = [f for f in of(families, "send_recv") if f.is_float and f.size > SCALARS and f.direction]
+    messages = [f for f in of(families, "send_recv") if f.is_tensor and f.direction]
     if not messages:
         return None
     sends = [f for f in messages if f.direction == "send"]

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from heuristics.dimensions.claim import (
     FAIR,
-    SCALARS,
     STRONG,
     SURE,
     WEAK,
@@ -19,10 +18,16 @@ from heuristics.dimensions.claim import (
     of,
     per_step,
 )
-from heuristics.dimensions.order import alternates, pieces_before
+from heuristics.dimensions.order import alternates, attention_since, pieces_before
 
 if TYPE_CHECKING:
     from heuristics.view import Family, RankView
+
+INFERENCE_LIBRARIES = frozenset({"custom_all_reduce", "quick_reduce", "trtllm"})
+"""Latency-optimised all-reduces of inference servers (vLLM, SGLang, TensorRT-LLM); training uses none of them."""
+
+MIN_LAYER_CALLS = 8
+"""Four layers of two all-reduces: fewer may alternate with attention by chance."""
 
 MIN_INFERENCE_CALLS = 2
 """Two all-reduces per layer (attention output, MLP output): fewer show no layer."""
@@ -30,7 +35,7 @@ MIN_INFERENCE_CALLS = 2
 
 def claims(view: RankView, group: int) -> list[Claim]:
     """Tensor-parallel readings of the calls on one group."""
-    tensors = [f for f in view.on_group(group) if f.is_float and f.size > SCALARS and f.role == "payload"]
+    tensors = [f for f in view.on_group(group) if f.is_tensor]
     return [*_with_sequence_parallelism(view, group, tensors), *_reductions(view, group, tensors)]
 
 
@@ -43,6 +48,8 @@ def _with_sequence_parallelism(view: RankView, group: int, tensors: list[Family]
     main = max(sizes, key=lambda size: elements(f for f in scatters if f.size == size))
     scatter, gather = [f for f in scatters if f.size == main], [f for f in gathers if f.size == main]
     tests = _forward_scatter_tests(view, scatter, gather)
+    if view.runs_embedding_bags and not view.attention_before.any():
+        tests.append(Test(-SURE - STRONG, "embedding tables are looked up: the exchanges carry their rows"))
     if not any(test.weight >= FAIR for test in tests):
         return []
     tests += _shape_tests(scatter + gather)
@@ -130,7 +137,10 @@ def _unphased_reduction(view: RankView, group: int, by_size: dict[int, list[Fami
     main = max(by_size, key=lambda size: per_step(by_size[size]))
     families, everything = by_size[main], [f for fs in by_size.values() for f in fs]
     calls, total = per_step(families), per_step(everything)
-    if calls < MIN_INFERENCE_CALLS or calls < 0.75 * total:
+    layered = _per_attention(view, everything)
+    if layered is not None:
+        families, calls = everything, total
+    elif calls < MIN_INFERENCE_CALLS or calls < 0.75 * total:
         return []
     size = f"{main:,} elements" if main > 0 else "unrecorded size"
     said = f"{count(calls)} of {count(total)} all-reduces are of one size ({size})"
@@ -138,5 +148,22 @@ def _unphased_reduction(view: RankView, group: int, by_size: dict[int, list[Fami
         test = Test(STRONG, f"{said} and no backward runs: the layer outputs of inference")
     else:
         test = Test(FAIR if calls >= 8 else WEAK, f"{said}: layer boundaries; gradient buckets differ in size")
+    tests = [test, *([layered] if layered is not None else [])]
+    fused = sorted({f.library for f in families} & INFERENCE_LIBRARIES)
+    if fused:
+        tests.append(Test(FAIR, f"{', '.join(fused)} kernels reduce layer outputs of inference servers"))
     facts = {"sequence_parallel": False, "activation_elements": main}
-    return [Claim("tp", "activation_reduce", group, indices(families), (test,), MappingProxyType(facts))]
+    return [Claim("tp", "activation_reduce", group, indices(families), tuple(tests), MappingProxyType(facts))]
+
+
+def _per_attention(view: RankView, reduces: list[Family]) -> Test | None:
+    """Two all-reduces for each attention, in turn: its output and that of the MLP after it."""
+    since = attention_since(view, indices(reduces))
+    if len(since) < MIN_LAYER_CALLS:
+        return None
+    between = since[1:] > 0
+    turns = float((between[1:] != between[:-1]).mean())
+    if turns < 0.9:
+        return None
+    sentence = f"attention runs before every second of {len(since)} all-reduces: two per layer"
+    return Test(STRONG, sentence)
