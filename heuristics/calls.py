@@ -80,7 +80,7 @@ class Records:
     @cached_property
     def plain(self) -> Bools:
         """`record_param_comms` of before Kineto wrote the collective name."""
-        return self.layer("record_param_comms") & (self.collective == NULL)
+        return np.asarray(self.layer("record_param_comms") & (self.collective == NULL), dtype=np.bool_)
 
     def _named(self, flags: list[bool]) -> Bools:
         return np.asarray(np.array([*flags, False])[self.name], dtype=np.bool_)

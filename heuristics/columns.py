@@ -41,6 +41,28 @@ def first(*sources: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return out
 
 
+def distinct(*columns: npt.NDArray[Any]) -> tuple[Ints, Ints]:
+    """Rows of several integer columns that are alike.
+
+    Returns:
+        The first row of each kind, kinds in ascending order of their values; and the kind of every row.
+    """
+    key = np.zeros(len(columns[0]), dtype=np.int64)
+    room = 1
+    for column in columns:
+        low, high = (int(column.min()), int(column.max())) if len(column) else (0, 0)
+        if room * (high - low + 1) >= 1 << 62:
+            _, key = np.unique(key, return_inverse=True)
+            room = int(key.max(initial=0)) + 1
+        if room * (high - low + 1) >= 1 << 62:
+            values, column = np.unique(column, return_inverse=True)
+            low, high = 0, len(values) - 1
+        key = key * (high - low + 1) + (column.astype(np.int64) - low)
+        room *= high - low + 1
+    _, example, kind = np.unique(key, return_index=True, return_inverse=True)
+    return example, kind
+
+
 def take(column: pa.ChunkedArray, rows: Ints) -> pa.Array:
     """Values of a column at the given rows; null where the row is `NULL`."""
     taken = column.take(pa.array(rows, mask=rows < 0))

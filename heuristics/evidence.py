@@ -11,7 +11,7 @@ from heuristics import batches, kernels
 from heuristics import calls as cpu_calls
 from heuristics.arrays import NULL, ints
 from heuristics.calls import Calls, Records
-from heuristics.columns import Bools, Ints, at, first, none
+from heuristics.columns import Bools, Ints, at, distinct, first, none
 from heuristics.kernel_table import KernelTable
 from heuristics.kernels import PAYLOAD, GpuWork
 from heuristics.primitives import SEND_RECV, codes_of
@@ -127,11 +127,10 @@ def _owners(records: Records, work: GpuWork, shared: batches.Batches, n: int) ->
     direction = codes_of(records.collective_operators)[1][at(records.collective, work.metadata[left])]
     ids = ints(records.table, "comms_id", 0)
     same = np.where(direction < 0, at(ids, work.metadata[left], 0), 0)
-    key = np.stack([same, np.where(same == 0, left, NULL)], axis=1)
-    _, example, number = np.unique(key, axis=0, return_index=True, return_inverse=True)
+    example, number = distinct(same, np.where(same == 0, left, NULL))
     rank = np.empty(len(example), dtype=np.int64)
     rank[np.argsort(example, kind="stable")] = np.arange(len(example))
-    owner[left] = n + rank[number.ravel()]
+    owner[left] = n + rank[number]
     return owner
 
 

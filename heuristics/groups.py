@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from heuristics.arrays import NULL, codes, ints, lists
-from heuristics.columns import Bools, Ints, at, none
+from heuristics.columns import Bools, Ints, at, distinct, none
 from parsers import tables
 
 if TYPE_CHECKING:
@@ -161,10 +161,13 @@ def resolve(
     places = np.array([*(known.place(mention) for mention in sample), NULL], dtype=np.int64)
     group = np.where(group == NULL, places[number], group)
     open_ = np.flatnonzero((group == NULL) & (by_torch | (size != NULL)))
-    cases, inverse = np.unique(np.stack([size, at_least_two, by_torch], axis=1)[open_], axis=0, return_inverse=True)
-    answers = [known.only(n, at_least_two=bool(two)) if torch else known.world(n) for n, two, torch in cases.tolist()]
+    cases = np.stack([size, at_least_two, by_torch], axis=1)[open_]
+    example, kind = distinct(*cases.T)
+    answers = [
+        known.only(n, at_least_two=bool(two)) if torch else known.world(n) for n, two, torch in cases[example].tolist()
+    ]
     if answers:
-        group[open_] = np.array(answers, dtype=np.int64)[inverse.ravel()]
+        group[open_] = np.array(answers, dtype=np.int64)[kind]
     return known.table(), group
 
 
@@ -289,8 +292,7 @@ def _mentions(records: pa.Table, rows: Ints) -> tuple[Ints, list[Mention]]:
     weights = np.arange(1, len(flat) + 1, dtype=np.int64) - np.repeat(offsets[:-1], length)
     mixed = np.concatenate([[0], np.cumsum((flat + 1) * (weights * 1_000_003 + 7))])
     content = mixed[offsets[1:]] - mixed[offsets[:-1]]
-    table = np.stack([name, size, start, stride, cut, length, content], axis=1)[used]
-    _, example, number = np.unique(table, axis=0, return_index=True, return_inverse=True)
+    example, number = distinct(*(column[used] for column in (name, size, start, stride, cut, length, content)))
     order = np.argsort(example, kind="stable")
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order))
@@ -307,5 +309,5 @@ def _mentions(records: pa.Table, rows: Ints) -> tuple[Ints, list[Mention]]:
         for row in used[example[order]].tolist()
     ]
     number_of = none(records.num_rows)
-    number_of[used] = rank[number.ravel()]
+    number_of[used] = rank[number]
     return np.where(rows >= 0, number_of[np.maximum(rows, 0)], NULL), sample

@@ -47,6 +47,7 @@ class KernelRule:
     role: str
     source: str
     ranks: int | None = None
+    contains: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,10 @@ class KernelTable:
     def kernel(self, name: str) -> KernelClass | None:
         """What a kernel's name says about communication; null where no row matches or the row takes it out."""
         name = name[:_LONGEST_NAME]
+        lower = name.lower()
         for rule in self.kernels:
+            if rule.contains and not any(text in lower for text in rule.contains):
+                continue
             found = rule.match.search(name)
             if found is not None:
                 return None if rule.role == "none" else self._class(rule, found.groupdict())
@@ -197,7 +201,7 @@ def _known_keys(row: Mapping[str, Any], allowed: set[str], path: str, place: str
 
 def _kernel(row: Mapping[str, Any], index: int, path: str) -> KernelRule:
     place = f"[[kernel]] row {index + 1}"
-    _known_keys(row, {"match", "library", "primitive", "role", "ranks", "source"}, path, place)
+    _known_keys(row, {"match", "contains", "library", "primitive", "role", "ranks", "source"}, path, place)
     if not isinstance(row.get("match"), str) or not row["match"]:
         raise InputError("match is missing", path=path, place=place, hint="give a regular expression")
     try:
@@ -211,8 +215,11 @@ def _kernel(row: Mapping[str, Any], index: int, path: str) -> KernelRule:
     ranks = row.get("ranks")
     if ranks is not None and (not isinstance(ranks, int) or ranks < 1):
         raise InputError("ranks must be a positive number", path=path, place=place)
-    library = str(row.get("library", "user"))
-    return KernelRule(pattern, library, primitive, role, str(row.get("source", path)), ranks)
+    contains = row.get("contains", [])
+    if not isinstance(contains, list) or not all(isinstance(text, str) for text in contains):
+        raise InputError("contains must be a list of texts", path=path, place=place)
+    library, source = str(row.get("library", "user")), str(row.get("source", path))
+    return KernelRule(pattern, library, primitive, role, source, ranks, tuple(text.lower() for text in contains))
 
 
 def _operator(row: Mapping[str, Any], index: int, path: str) -> Operator:

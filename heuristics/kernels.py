@@ -16,7 +16,7 @@ import numpy as np
 from heuristics import nesting
 from heuristics.arrays import NULL, code_of, codes, ints
 from heuristics.calls import Forest, Records
-from heuristics.columns import Bools, Ints, at, first, none
+from heuristics.columns import Bools, Ints, at, distinct, first, none
 from heuristics.kernel_table import KernelClass, KernelTable
 from heuristics.labelled import GpuRole
 
@@ -156,17 +156,14 @@ def _spanning(trace: RankTrace, records: Records, event: Ints) -> Ints:
         return none(len(event))
     device, stream = ints(records.table, "device"), ints(records.table, "stream")
     gpu = trace.gpu_events
-    lanes = np.concatenate(
-        [
-            np.stack([device[rows], stream[rows]], axis=1),
-            np.stack([ints(gpu, "device")[event], ints(gpu, "stream")[event]], axis=1),
-        ]
+    _, lane = distinct(
+        np.concatenate([device[rows], ints(gpu, "device")[event]]),
+        np.concatenate([stream[rows], ints(gpu, "stream")[event]]),
     )
-    _, lane = np.unique(lanes, axis=0, return_inverse=True)
     start = np.concatenate([records.ts[rows], ints(gpu, "ts_ns")[event]])
     end = np.concatenate([records.end[rows], ints(gpu, "ts_ns")[event]])
     rank = np.concatenate([np.zeros(len(rows), np.int64), np.ones(len(event), np.int64)])
-    above = nesting.parents(lane.ravel(), start, end, rank)
+    above = nesting.parents(lane, start, end, rank)
     inside = nesting.nearest(above, above[len(rows) :], np.arange(len(start)) < len(rows))
     return at(rows, inside)
 

@@ -13,7 +13,7 @@ from heuristics import groups as process_groups
 from heuristics.arguments import Arguments
 from heuristics.arrays import NULL, codes, ints
 from heuristics.calls import Records
-from heuristics.columns import Bools, Ints, at, first, none, nullable, take, texts
+from heuristics.columns import Bools, Ints, at, distinct, first, none, nullable, take, texts
 from heuristics.dtypes import ITEMSIZE, NAMES
 from heuristics.evidence import gather
 from heuristics.kernel_table import PRIMITIVES, KernelTable
@@ -117,8 +117,7 @@ class _Labeller:
         classes = [NULL if c.primitive is None else PRIMITIVES.index(c.primitive) for c in seen.work.classes]
         name = at(codes(gpu, "name")[0], seen.event)
         corrected = believed(name, np.array([*classes, NULL], dtype=np.int64)[seen.kind], known)
-        streams = np.stack([at(ints(gpu, column), seen.event) for column in ("device", "stream")])
-        lane = np.unique(streams, axis=1, return_inverse=True)[1].ravel()
+        _, lane = distinct(*(at(ints(gpu, column), seen.event) for column in ("device", "stream")))
         lane = np.where((seen.event >= 0) & (seen.batch < 0), lane, NULL)
         return corrected, by_period(lane, seen.start, name, first(known, corrected))
 
@@ -223,8 +222,7 @@ class _Labeller:
     def steps(self) -> tuple[Steps, Ints]:
         """The rank's steps, and the step of each call."""
         op, _ = self._op()
-        same = np.stack([self.decision.primitive, self.direction, self.given.dtype, self.groups[1], op], axis=1)
-        signature = np.unique(same, axis=0, return_inverse=True)[1].ravel()
+        _, signature = distinct(self.decision.primitive, self.direction, self.given.dtype, self.groups[1], op)
         return find_steps(self.trace, self.seen, signature, self.silent)
 
     def _table(self) -> pa.Table:

@@ -24,8 +24,10 @@ def parents(thread: Ints, start: Ints, end: Ints, rank: Ints) -> Ints:
         int64, a row number per row. O(n log n).
     """
     n = len(start)
-    order = np.lexsort((rank, -end, start, thread))
+    order = np.lexsort((start, thread))
     threads, starts = thread[order], start[order]
+    if ((starts[1:] == starts[:-1]) & (threads[1:] == threads[:-1])).any():
+        order = np.lexsort((rank, -end, start, thread))
     ends = np.maximum(end[order], starts + 1)
     above = np.arange(-1, n - 1, dtype=np.int64)
     if n:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from heuristics.arrays import NULL
-from heuristics.columns import Bools, Ints, none
+from heuristics.columns import Bools, Ints, distinct, none
 from heuristics.kernel_table import PRIMITIVES, Operator
 from ledger.parallel import collective_bytes
 
@@ -164,7 +164,7 @@ def _sent(primitive: Ints, n: Ints, size: Ints) -> Ints:
     if not ready.any():
         return out
     triples = np.stack([primitive, np.maximum(n, 1), size], axis=1)[ready]
-    values, inverse = np.unique(triples, axis=0, return_inverse=True)
-    answers = [collective_bytes(PRIMITIVES[p], ranks, moved) for p, ranks, moved in values.tolist()]
-    out[ready] = np.array(answers, dtype=np.int64)[inverse.ravel()]
+    example, kind = distinct(*triples.T)
+    answers = [collective_bytes(PRIMITIVES[p], ranks, moved) for p, ranks, moved in triples[example].tolist()]
+    out[ready] = np.array(answers, dtype=np.int64)[kind]
     return out

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from heuristics.arrays import NULL, ints
-from heuristics.columns import Bools, Ints
+from heuristics.columns import Bools, Ints, distinct
 from heuristics.labelled import Steps
 from heuristics.step_inference import inferred_edges
 from parsers import tables
@@ -85,11 +85,11 @@ def _moments(trace: RankTrace, seen: Evidence) -> Ints:
     if not on_gpu.any():
         return seen.asked
     device, stream = ints(gpu, "device")[where], ints(gpu, "stream")[where]
-    _, lane = np.unique(np.stack([device, stream]), axis=1, return_inverse=True)
+    _, lane = distinct(device, stream)
     first = np.full(int(lane.max()) + 1, np.iinfo(np.int64).max)
-    np.minimum.at(first, lane.ravel()[launched], seen.start[launched])
-    silent_stream = first[lane.ravel()] == np.iinfo(np.int64).max
-    ran = np.where(on_gpu & (silent_stream | (seen.start >= first[lane.ravel()])), seen.start, NULL)
+    np.minimum.at(first, lane[launched], seen.start[launched])
+    silent_stream = first[lane] == np.iinfo(np.int64).max
+    ran = np.where(on_gpu & (silent_stream | (seen.start >= first[lane])), seen.start, NULL)
     return np.where(seen.asked == NULL, ran, seen.asked)
 
 
