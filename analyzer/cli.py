@@ -57,40 +57,41 @@ class Commands(click.Group):
         try:
             code = super().main(argv, prog_name or "analyze", **extra)
         except Exception as error:
-            if "--debug" in argv or os.environ.get("COMMLENS_DEBUG"):
-                raise
             code = _explain(error)
+            if code is None:
+                if "--debug" in argv or os.environ.get("COMMLENS_DEBUG"):
+                    raise
+                _say(f"internal error: {type(error).__name__}: {error}; --debug shows where, please report it")
+                code = USAGE
         sys.exit(code if isinstance(code, int) else 0)
 
 
-def _explain(error: Exception) -> int:
-    """Say what went wrong in one line."""
+def _explain(error: Exception) -> int | None:
+    """Say in one line what went wrong and return the exit code; None for what nobody foresaw."""
     from analyzer.errors import InconclusiveError
+    from ledger.errors import LedgerError
     from parsers.errors import InputError
 
     if isinstance(error, click.exceptions.Abort):
-        click.echo("analyze: interrupted", err=True)
+        _say("interrupted")
         return INTERRUPTED
     if isinstance(error, click.ClickException):
-        click.echo(_line(_usage(error)), err=True)
+        _say(_usage(error))
         return USAGE
     if isinstance(error, BrokenPipeError):
         # The reader of stdout has gone, as in `analyze ... | head`; Python must not try to flush to it again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     if isinstance(error, InconclusiveError):
-        click.echo(_line(str(error)), err=True)
+        _say(str(error))
         return INCONCLUSIVE
-    if isinstance(error, (InputError, OSError)):
-        click.echo(_line(str(error)), err=True)
+    if isinstance(error, (InputError, LedgerError)):
+        _say(str(error))
         return USAGE
-    if type(error).__name__ == "LedgerError":
-        click.echo(_line(str(error)), err=True)
+    if isinstance(error, OSError) and error.filename is not None:
+        _say(f"{error.filename}: {error.strerror}")
         return USAGE
-    click.echo(
-        _line(f"internal error: {type(error).__name__}: {error}; --debug shows where, please report it"), err=True
-    )
-    return USAGE
+    return None
 
 
 def _usage(error: click.ClickException) -> str:
@@ -99,9 +100,10 @@ def _usage(error: click.ClickException) -> str:
     return f"{error.format_message().rstrip('.')}{where}"
 
 
-def _line(text: str) -> str:
-    """One line, and no control characters from a file name or a trace on the terminal."""
-    return "analyze: " + "".join(c if c.isprintable() else " " for c in " ".join(text.split()))
+def _say(text: str) -> None:
+    """One line on stderr, without control characters from a file name or a trace."""
+    line = "".join(c if c.isprintable() else " " for c in " ".join(text.split()))
+    click.echo(f"analyze: {line}", err=True)
 
 
 EPILOG = """\b

@@ -147,12 +147,13 @@ def _communication(facts: Facts) -> Iterator[Finding]:
     for rank in facts.ranks:
         for what, count in rank.source.labelled.stats.conflicts:
             clashes[what] += count
-    for what, count in sorted(clashes.items(), key=lambda item: -item[1]):
+    if clashes:
+        said = "; ".join(f"{what} ({count} calls)" for what, count in sorted(clashes.items(), key=lambda i: -i[1]))
         yield _finding(
             "comm.name_conflict",
             "info",
-            f"kernel name and operation disagree in {count} calls",
-            f"{what}. The operation is believed: NCCL names a kernel after the variant it was compiled for.",
+            f"kernel names contradict the operation in {sum(clashes.values())} calls",
+            f"{said}. The operation is believed: NCCL names a kernel after the variant it was compiled for.",
         )
 
 
@@ -229,6 +230,9 @@ def _regather(facts: Facts) -> Iterator[Finding]:
         )
 
 
+_OF_DIMENSION = {"control": "control (flags, losses, norms)", "unknown": "unassigned"}
+
+
 def _exposed(facts: Facts) -> Iterator[Finding]:
     exposure = facts.exposure
     if exposure is None or not exposure.step_us:
@@ -241,7 +245,7 @@ def _exposed(facts: Facts) -> Iterator[Finding]:
         yield _finding(
             f"exposed.{dim}",
             "warning" if avoidable else "info",
-            f"{share * 100:.1f} % of the step is exposed {dim} communication",
+            f"{share * 100:.1f} % of the step is exposed {_OF_DIMENSION.get(dim, dim)} communication",
             f"{time.exposed_us / time.busy_us * 100:.0f} % of its time has no compute beside it. "
             + (
                 "Gradients and parameters can travel while other layers compute."
@@ -265,14 +269,15 @@ def _exposed(facts: Facts) -> Iterator[Finding]:
 
 def _same_stream(facts: Facts) -> Iterator[Finding]:
     """NCCL kernels on a stream that also computes can never overlap that compute."""
-    shared, total, who = 0, 0, []
+    shared, total, window, who = 0, 0, 0, []
     for rank in facts.ranks:
         on_shared, all_nccl = _nccl_on_compute_streams(rank)
         total += all_nccl
         shared += on_shared
+        window += rank.source.line.last - rank.source.line.first
         if on_shared and rank.source.rank is not None:
             who.append(rank.source.rank)
-    if shared:
+    if window and shared / window >= NOISE:
         yield _finding(
             "comm.on_compute_stream",
             "warning",

@@ -199,6 +199,9 @@ def _replicas(flows: Traffic, layout: Layout, out: Predicted, _stages: Sequence[
         # Gradients scattered over the shards are summed over the replicas: 2(r-1)/r of N/shard against (s-1)/s of N.
         over = 2 * (replicas - 1) / replicas / (shard - 1) if replicas and shard > 1 else 0.0
         out.add("dp", "all_reduce", sent * over * width, "gradients of one shard, over the replicas")
+    if stage == 0:
+        # torch/nn/parallel/distributed.py, _sync_buffers
+        out.name("dp", "broadcast", _sum(flows, "broadcast"), "buffers such as running means, from rank 0 in forward")
     if "all_gather" in laws:
         _gathers(flows, reduced, laws["all_gather"] / laws[source] / (2 if source == "all_reduce" else 1), out)
 
@@ -218,18 +221,26 @@ def _reductions(flows: Traffic, layout: Layout) -> int:
 
 def _gathers(flows: Traffic, reduced: Iterable[tuple[Flow, Sent]], times: float, out: Predicted) -> None:
     """All-gathers of parameters, ``times`` for each reduction of gradients."""
-    width = itemsize(next((f.dtype for f in flows if f.primitive == "all_gather"), "")) or 0
-    scattered, gathered = _by_unit(reduced), _by_unit((f, s) for f, s in flows.items() if f.primitive == "all_gather")
-    out.add("dp", "all_gather", times * sum(scattered.values()) * width, f"parameters, {times:g} times per reduction")
+    gathers = [(f, s) for f, s in flows.items() if f.primitive == "all_gather"]
+    scattered, gathered = _by_unit(reduced), _by_unit(gathers)
+    widths = {_unit(f): itemsize(f.dtype) or 0 for f, _ in gathers}
+    usual = max(widths.values(), key=list(widths.values()).count, default=0)
+    sent = {unit: elements * widths.get(unit, usual) for unit, elements in scattered.items()}
+    out.add("dp", "all_gather", times * sum(sent.values()), f"parameters, {times:g} times per reduction")
     # The root unit, and units that are not resharded, are gathered for forward only (_fsdp_state.py).
-    kept = sum(sent for unit, sent in scattered.items() if gathered.get(unit) == sent) if times == 2 else 0.0
-    if 0 < kept < sum(scattered.values()):
-        out.name("dp", "all_gather", -kept * width, "units that stay gathered between forward and backward")
+    kept = sum(sent[unit] for unit, n in scattered.items() if gathered.get(unit) == n) if times == 2 else 0.0
+    if 0 < kept < sum(sent.values()):
+        out.name("dp", "all_gather", -kept, "units that stay gathered between forward and backward")
+
+
+def _unit(flow: Flow) -> int:
+    """Elements of the whole array."""
+    return flow.size_bytes // (itemsize(flow.dtype) or 1)
 
 
 def _by_unit(flows: Iterable[tuple[Flow, Sent]]) -> dict[int, float]:
     """Elements sent, by elements of the whole array."""
     out: dict[int, float] = defaultdict(float)
     for flow, sent in flows:
-        out[flow.size_bytes // (itemsize(flow.dtype) or 1)] += elements(flow, sent)
+        out[_unit(flow)] += elements(flow, sent)
     return out

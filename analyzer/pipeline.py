@@ -24,6 +24,7 @@ from analyzer.step_marks import window_of
 from analyzer.step_time import exposure
 from analyzer.trust import trust
 from heuristics.arrays import ints
+from heuristics.links import Nodes, find_nodes
 from heuristics.verdict import Inference
 from parsers.tables import RankTrace
 
@@ -59,14 +60,17 @@ def analyze_with(paths: Paths, options: Options) -> Analysis:
     ranks = [everything[i] for i in who.keep]
     inference = infer([r.labelled for r in ranks], use_names=options.use_names)
     matching = match(ranks)
-    measured = [_measure(r, d, w, options) for r, d, w in zip(ranks, inference.dims, matching.wait_ns, strict=True)]
+    nodes = find_nodes([r.labelled.trace for r in ranks], options.gpus_per_node)
+    measured = [
+        _measure(r, d, w, nodes, options) for r, d, w in zip(ranks, inference.dims, matching.wait_ns, strict=True)
+    ]
     quality = trust(traces, ranks, who, matching.clock)
     if options.strict:
         _insist(quality, traces)
-    return _document(traces, who, quality, measured, inference, options)
+    return _document(traces, who, quality, measured, inference, nodes, options)
 
 
-def _measure(rank: Labelled, dims: Sequence[str], wait_ns: Ints, options: Options) -> Measured:
+def _measure(rank: Labelled, dims: Sequence[str], wait_ns: Ints, nodes: Nodes, options: Options) -> Measured:
     """Give a rank its dimensions, links, window and time.
 
     Raises:
@@ -79,7 +83,7 @@ def _measure(rank: Labelled, dims: Sequence[str], wait_ns: Ints, options: Option
     return Measured(
         source=rank,
         dims=dims,
-        links=[None] * rank.labelled.groups.num_rows,
+        links=[nodes.link(members) for members in rank.labelled.groups.column("ranks").to_pylist()],
         window=window,
         counted=counted_calls(ints(rank.labelled.collectives, "step"), window.steps),
         time=measure(rank.line, dims, window),
@@ -108,6 +112,7 @@ def _document(
     quality: Trust,
     ranks: Sequence[Measured],
     inference: Inference,
+    nodes: Nodes,
     options: Options,
 ) -> Analysis:
     layout = layout_document(inference.layout)
@@ -131,7 +136,7 @@ def _document(
         inputs=[_input(trace) for trace in traces],
         trust=quality,
         world_size=who.world_size,
-        gpus_per_node=options.gpus_per_node,
+        gpus_per_node=nodes.gpus_per_node,
         layout=layout,
         collectives=rows,
         exposure=times,

@@ -12,6 +12,7 @@ from analyzer.intervals import Bools, Ints
 from analyzer.measured import Measured
 from analyzer.model import CollectiveRow, Sizes
 from heuristics.arrays import NULL, codes, ints
+from heuristics.links import link_type
 
 DIM_ORDER = ("tp", "cp", "pp", "dp", "ep", "control", "unknown")
 """How dimensions are ordered wherever they are listed."""
@@ -27,6 +28,7 @@ class Key:
     primitive: str
     group_size: int | None
     link: str | None
+    link_type: str | None
     dtype: str | None
     op: str | None
     phase: str
@@ -127,6 +129,7 @@ def _keys(rank: Measured) -> tuple[list[Key], Ints]:
     links = [None, *sorted({link for link in rank.links if link})]
     of_group = np.array([links.index(link) for link in rank.links] + [0], dtype=np.int64)
     texts = {name: codes(table, name) for name in _TEXTS}
+    gpus = sorted({str(device.get("name", "")) for device in rank.source.labelled.trace.devices})
     columns = [
         np.array([dims.index(d) for d in rank.dims], dtype=np.int64),
         ints(table, "group_size"),
@@ -143,6 +146,7 @@ def _keys(rank: Measured) -> tuple[list[Key], Ints]:
                 primitive=said["primitive"] or "unknown",
                 group_size=size if size > 0 else None,
                 link=links[link],
+                link_type=link_type(links[link], gpus),
                 dtype=said["dtype"],
                 op=said["op"],
                 phase=said["phase"] or "unknown",
@@ -166,7 +170,7 @@ def _row(key: Key, tally: _Tally, ranks: int) -> CollectiveRow:
         op=key.op,
         group_size=key.group_size,
         link=key.link,
-        link_type=None,
+        link_type=key.link_type,
         dtype=key.dtype,
         phase=key.phase,
         calls_per_step=round(tally.calls / ranks, 6),

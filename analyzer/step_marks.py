@@ -13,19 +13,15 @@ from heuristics.labelled import GpuRole, LabelledRank
 
 
 def step_marks(rank: LabelledRank, work: GpuWork) -> StepMarks:
-    """The steps of one rank on its own time axis, and which of them the file holds whole."""
-    steps = rank.trace.steps
-    begin = ints(steps, "ts_ns")
-    end = begin + np.maximum(ints(steps, "dur_ns", 0), 0)
-    health = rank.trace.health
-    good = np.full(len(begin), True)
-    if not health.complete and health.last_good_ts_ns is not None:
-        good &= end <= health.last_good_ts_ns
+    """The steps of one rank on its own time axis."""
+    table = rank.steps.table
+    begin = ints(table, "ts_ns")
+    end = begin + np.maximum(ints(table, "dur_ns", 0), 0)
     return StepMarks(
-        source="profiler_step" if len(begin) else "none",
+        source=rank.steps.source,
         edges=_edges(rank, begin, end, work),
-        number=ints(steps, "number"),
-        complete=good & (end > begin),
+        number=ints(table, "number"),
+        complete=rank.steps.complete,
     )
 
 

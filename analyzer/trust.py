@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import PurePath
 
 import numpy as np
 
@@ -34,7 +35,7 @@ def trust(traces: Sequence[RankTrace], ranks: Sequence[Labelled], roster: Roster
         comm_time_with_group=_share_of_time(ranks, "group"),
         comm_calls_with_bytes=_calls_with_bytes(ranks),
         clock=clock,
-        warnings=[*roster.warnings, *_health_notes(traces), *_rank_notes(ranks)],
+        warnings=[*roster.warnings, *_notes(traces, ranks)],
     )
 
 
@@ -73,8 +74,8 @@ def _calls_with_bytes(ranks: Sequence[Labelled]) -> float | None:
     return round(sum(int(np.count_nonzero(s != NULL)) for s in sent) / calls, 6) if calls else None
 
 
-def _health_notes(traces: Sequence[RankTrace]) -> list[str]:
-    """What each file's reader had to say, once per sentence."""
+def _notes(traces: Sequence[RankTrace], ranks: Sequence[Labelled]) -> list[str]:
+    """What the readers and the labelling have to say, once per sentence, with the files it holds for."""
     seen: dict[str, list[str]] = {}
     for trace in traces:
         for note in trace.health.notes:
@@ -83,15 +84,17 @@ def _health_notes(traces: Sequence[RankTrace]) -> list[str]:
             place = trace.health.first_damage_byte
             where = f" at byte {place}" if place is not None else ""
             seen.setdefault(f"the file is cut{where}", []).append(trace.path)
-    return [_of_files(note, paths) for note, paths in seen.items()]
+    for rank in ranks:
+        for note in _about(rank):
+            seen.setdefault(note, []).append(rank.labelled.trace.path)
+    names = short_names([trace.path for trace in traces])
+    return [_of_files(note, [names[path] for path in paths], len(traces)) for note, paths in seen.items()]
 
 
-def _rank_notes(ranks: Sequence[Labelled]) -> list[str]:
-    seen: dict[str, list[str]] = {}
-    for r in ranks:
-        for note in _about(r):
-            seen.setdefault(note, []).append(r.labelled.trace.path)
-    return [_of_files(note, paths) for note, paths in seen.items()]
+def short_names(paths: Sequence[str]) -> dict[str, str]:
+    """File names for sentences: without directories where that leaves them distinct."""
+    bare = {path: PurePath(path).name for path in paths}
+    return bare if len(set(bare.values())) == len(bare) else {path: path for path in paths}
 
 
 def _about(r: Labelled) -> list[str]:
@@ -105,14 +108,17 @@ def _about(r: Labelled) -> list[str]:
         )
     if r.line.clipped:
         notes.append(f"{r.line.clipped} GPU events outlasted a later event of their own stream: cut at its start")
-    notes += [f"{what} ({count} calls)" for what, count in stats.conflicts]
+    if stats.conflicts:
+        calls = sum(count for _, count in stats.conflicts)
+        said = ", ".join(f"{what} ({count})" for what, count in stats.conflicts)
+        notes.append(f"sources disagree about {calls} calls: {said}")
     if stats.unclassified_names:
         shown = ", ".join(name for name, _ in stats.unclassified_names[:3])
         notes.append(f"communication of unknown kind: {shown}")
     return notes
 
 
-def _of_files(note: str, paths: Sequence[str]) -> str:
-    if len(paths) == 1:
-        return f"{paths[0]}: {note}"
-    return f"{note} ({len(paths)} files)"
+def _of_files(note: str, names: Sequence[str], files: int) -> str:
+    if len(names) == files:
+        return note if files == 1 else f"{note} (all files)"
+    return f"{names[0]}: {note}" if len(names) == 1 else f"{note} ({len(names)} of {files} files)"

@@ -34,9 +34,9 @@ def byte_unit(values: Iterable[float | None]) -> Unit:
     return _unit(values, (BYTES, KILOBYTES, MEGABYTES, GIGABYTES))
 
 
-def _unit(values: Iterable[float | None], units: Sequence[Unit]) -> Unit:
+def _unit(values: Iterable[float | None], units: Sequence[Unit], below: float = 1e4) -> Unit:
     largest = max((abs(v) for v in values if v is not None), default=0.0)
-    return next((u for u in units if largest < 1e4 * u.scale), units[-1])
+    return next((u for u in units if largest < below * u.scale), units[-1])
 
 
 def number(value: float | None, unit: Unit) -> str:
@@ -71,13 +71,13 @@ def percent(share: float | None) -> str:
 
 def time(us: float | None) -> str:
     """One time with its own unit."""
-    unit = time_unit([us])
+    unit = _unit([us], (MICROSECONDS, MILLISECONDS, SECONDS), below=1e3)
     return DASH if us is None else f"{number(us, unit)} {unit.name}"
 
 
 def size(value: float | None) -> str:
     """One number of bytes with its own unit."""
-    unit = byte_unit([value])
+    unit = _unit([value], (BYTES, KILOBYTES, MEGABYTES, GIGABYTES), below=1e3)
     return DASH if value is None else f"{number(value, unit)} {unit.name}"
 
 

@@ -189,8 +189,8 @@ def _step(analysis: Analysis) -> Section:
     if exposure is None:
         return Section("Step", "no time to divide")
     ranks = len(exposure.by_rank)
-    what = "the span of the trace" if analysis.trust.steps.source == "none" else "a step"
-    lead = f"{fmt.time(exposure.step_us)} {what}, {f'mean of {ranks} ranks' if ranks > 1 else 'one rank'}"
+    what = " a step" if analysis.trust.steps.complete else ", the whole trace"
+    lead = f"{fmt.time(exposure.step_us)}{what}; {f'mean of {ranks} ranks' if ranks > 1 else 'one rank'}"
     parts: list[Facts | Table] = [_anatomy(exposure)]
     if exposure.by_dimension:
         parts.append(_by_dimension(exposure))
@@ -277,7 +277,8 @@ def _ledger(ledger: LedgerDoc | None) -> Section:
     if ledger.rows:
         parts.append(_ledger_rows(ledger.rows))
     parts.append(Facts(list(_ledger_notes(ledger))))
-    return Section("Ledger", f"bytes a rank sends per step; {ledger.profile} profile; model {source}", parts)
+    what = "bytes a rank sends per step" if ledger.rows else "nothing could be compared"
+    return Section("Ledger", f"{what}; {ledger.profile} profile; model {source}", parts)
 
 
 def _model_facts(ledger: LedgerDoc) -> Iterator[tuple[str, int | None]]:
@@ -319,7 +320,8 @@ def _ledger_rows(rows: Sequence[LedgerRow]) -> Table:
 
 def _ledger_notes(ledger: LedgerDoc) -> Iterator[tuple[str, Words]]:
     tone = Tone.DOUBT if ledger.residual_bytes else Tone.PLAIN
-    yield "unexplained", Cell(f"{fmt.size(ledger.residual_bytes)} per step and rank", tone)
+    if ledger.rows:
+        yield "unexplained", Cell(f"{fmt.size(ledger.residual_bytes)} per step and rank", tone)
     for row in ledger.rows:
         if row.explanation and row.verdict != "match":
             yield f"{row.dim} {row.primitive}", row.explanation

@@ -28,8 +28,8 @@ def describe_steps(steps: StepTrust) -> str:
     """Where steps came from and which are whole."""
     if steps.source == "none":
         return "no steps: figures are for the whole span of the trace"
-    whole = f"{fmt.ranks(steps.complete)} complete" if steps.complete else "none complete"
-    cut = f"; {fmt.ranks(steps.incomplete)} cut and left out" if steps.incomplete else ""
+    whole = f"{len(steps.complete)} complete ({fmt.ranks(steps.complete)})" if steps.complete else "none complete"
+    cut = f", {len(steps.incomplete)} cut and left out ({fmt.ranks(steps.incomplete)})" if steps.incomplete else ""
     return f"{whole}{cut}, {_SOURCE.get(steps.source, steps.source)}"
 
 
