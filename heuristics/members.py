@@ -50,6 +50,8 @@ def _leftover(view: RankView, family: Family, owner: dict[int, Dim]) -> Dim:
     dim = owner.get(family.group, "unknown")
     if not family.is_tensor or family.primitive == "barrier":
         return "control"
+    if family.primitive in ("all_to_all", "send_recv"):
+        return "unknown"  # never a lesser call of another dimension
     if dim == "tp" and family.calls_per_step >= 2:
         return "tp"  # norms' gradients, vocabulary-parallel loss: small, but once per layer or microbatch
     if is_statistic(view, family):

@@ -84,10 +84,10 @@ def _excludes(view: RankView, one: Claim, other: Claim) -> bool:
 
 
 def _same_members(view: RankView, one: int, other: int) -> bool:
-    if one == other:
-        return True
     if one < 0 or other < 0:
         return False
+    if one == other:
+        return True
     ranks = view.group(one).ranks
     return ranks is not None and ranks == view.group(other).ranks
 

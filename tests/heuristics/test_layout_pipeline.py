@@ -1,0 +1,103 @@
+"""Schedules, microbatches and stages from the order of messages."""
+
+from __future__ import annotations
+
+import pytest
+
+from heuristics.dimensions.pipeline import annotated, simple_schedule
+from heuristics.layout import infer_views
+from tests.heuristics.jobs import group, rank, recv, reduce, send
+
+A = 4_194_304
+
+
+def one_f_one_b(stage: int, stages: int, micro: int) -> list:
+    """Messages of one stage of 1F1B (Narayanan et al. 2021): a warm-up, pairs, a cool-down."""
+    calls = []
+
+    def forward() -> None:
+        calls.extend([recv(A, stage - 1)] if stage else [])
+        calls.extend([send(A, stage + 1)] if stage < stages - 1 else [])
+
+    def backward() -> None:
+        calls.extend([recv(A, stage + 1)] if stage < stages - 1 else [])
+        calls.extend([send(A, stage - 1, autograd=True)] if stage else [])
+
+    warm = min(stages - stage - 1, micro)
+    for _ in range(warm):
+        forward()
+    for _ in range(micro - warm):
+        forward()
+        backward()
+    for _ in range(warm):
+        backward()
+    return calls
+
+
+@pytest.mark.parametrize("micro", [4, 8, 13])
+def test_every_stage_of_1f1b_gives_its_place_and_the_microbatches(micro: int) -> None:
+    ranks = [
+        rank(one_f_one_b(stage, 4, micro), [group(0, 1, 2, 3)], world=4, number=stage, backward_after=stage == 0)
+        for stage in range(4)
+    ]
+    layout = infer_views(ranks).layout
+    assert (layout.pp, layout.pp_schedule, layout.microbatches, layout.virtual_stages) == (4, "1f1b", micro, 1)
+    assert dict(layout.stage_of_rank) == {0: 0, 1: 1, 2: 2, 3: 3}
+
+
+def test_a_middle_stage_alone_knows_its_place() -> None:
+    view = rank(one_f_one_b(2, 8, 8), [group(*range(8))], world=8, number=2)
+    layout = infer_views([view]).layout
+    assert (layout.pp, layout.microbatches) == (8, 8)
+    assert dict(layout.stage_of_rank) == {2: 2}
+
+
+@pytest.mark.parametrize(
+    ("order", "position", "ranks", "expected"),
+    [
+        ("FFFFBBBB", "last", 2, ("gpipe", 4, None)),
+        ("FFFFBBBB", "first", 4, (None, 4, None)),
+        ("FFBFBFBB", "first", 2, ("1f1b", 4, 1)),
+        ("FBFBFBFB", "last", 2, ("1f1b", 4, 0)),
+        ("FBFFBB", "middle", 4, (None, None, None)),
+    ],
+)
+def test_order_of_passes(order: str, position: str, ranks: int, expected: tuple) -> None:
+    assert simple_schedule(order, position, ranks) == expected
+
+
+def test_chunks_per_rank_follow_from_messages_and_passes() -> None:
+    """m(2v-1) sends and m·v backward passes on an end rank: 3 chunks, 2 microbatches."""
+    rounds = [send(A, 1), recv(A, 1)] * 5 + [send(A, 1, autograd=True), recv(A, 1, autograd=True)] * 2
+    calls = [*rounds, send(A, 1, autograd=True), send(A, 1), send(A, 1), recv(A, 1, autograd=True)]
+    assert sum(c.direction == "send" for c in calls) == 2 * (2 * 3 - 1)
+    assert sum(bool(c.autograd) for c in calls) == 2 * 3
+    layout = infer_views([rank(calls, [group(0, 1)], world=2)]).layout
+    assert (layout.virtual_stages, layout.microbatches) == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("actions", "ranks", "schedule", "micro", "virtual"),
+    [
+        (("0F0", "4F0", "4B0", "0B0"), 4, "interleaved_1f1b", 1, 2),
+        (("0F0", "4F0", "4I0", "0I0", "4W0", "0W0"), 4, "interleaved_zero_bubble", 1, 2),
+        (("0F0", "7F0", "7I0", "7W0", "0I0", "0W0"), 4, "zbv", 1, 2),
+        (("0F0", "7F0", "(0F1;7B0)OVERLAP_F_B", "0B0"), 4, "dualpipe", 2, 2),
+    ],
+)
+def test_marked_actions_name_the_schedule(
+    actions: tuple[str, ...], ranks: int, schedule: str, micro: int, virtual: int
+) -> None:
+    found = annotated(actions, ranks)
+    assert found is not None
+    assert (found.schedule, found.microbatches, found.virtual_stages) == (schedule, micro, virtual)
+
+
+def test_messages_over_the_world_group_leave_the_length_to_the_other_degrees() -> None:
+    """DeepSpeed sends over the world group: neighbours two apart and two data-parallel ranks make two stages."""
+    calls = [send(A, 2), recv(A, 2), send(A, 2, autograd=True), recv(A, 2, autograd=True)]
+    view = rank(
+        [*calls, reduce(3_000_000, "O", group=1)], [group(0, 1, 2, 3), group(0, 1)], world=4, backward_after=True
+    )
+    layout = infer_views([view]).layout
+    assert (layout.pp, layout.dp, layout.microbatches) == (2, 2, 2)
