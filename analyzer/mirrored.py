@@ -226,10 +226,11 @@ def _gathers(flows: Traffic, reduced: Iterable[tuple[Flow, Sent]], times: float,
     widths = {_unit(f): itemsize(f.dtype) or 0 for f, _ in gathers}
     usual = max(widths.values(), key=list(widths.values()).count, default=0)
     sent = {unit: elements * widths.get(unit, usual) for unit, elements in scattered.items()}
-    out.add("dp", "all_gather", times * sum(sent.values()), f"parameters, {times:g} times per reduction")
+    expected = times * sum(sent.values())
+    out.add("dp", "all_gather", expected, f"parameters, {times:g} times per reduction")
     # The root unit, and units that are not resharded, are gathered for forward only (_fsdp_state.py).
     kept = sum(sent[unit] for unit, n in scattered.items() if gathered.get(unit) == n) if times == 2 else 0.0
-    if 0 < kept < sum(sent.values()):
+    if abs(expected - kept - _sum(flows, "all_gather")) <= sum(s.calls for _, s in gathers):
         out.name("dp", "all_gather", -kept, "units that stay gathered between forward and backward")
 
 

@@ -28,6 +28,7 @@ class Predicted:
         said: where a number of ``bytes`` comes from, where it comes from the run itself.
         overlap: per dimension, whether compute can hide most of its bytes: yes | partial | no.
         skipped: dimensions that were not predicted, each with the reason.
+        notes: what else was assumed.
     """
 
     profile: str
@@ -36,6 +37,7 @@ class Predicted:
     said: dict[Key, str] = field(default_factory=dict)
     overlap: dict[str, str] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     def add(self, dim: str, primitive: str, sent: float, said: str = "") -> None:
         """Predict ``sent`` more bytes."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -94,13 +96,15 @@ def reconcile(ranks: Sequence[Measured], layout: Layout, exposure: Exposure | No
     stages = [layout.stage_of_rank.get(r.source.rank, 0) if r.source.rank is not None else 0 for r in ranks]
     best: tuple[float, Predicted, list[Line]] | None = None
     refused = "no profile can predict this layout"
-    for name in _profiles(options, layout):
+    for name, assumed in itertools.product(_profiles(options, layout), _stages_to_try(layout)):
         try:
-            predicted = _predict(model, seen, layout, name, stages, options)
+            predicted = _predict(model, seen, assumed, name, stages, options)
         except LedgerError as error:
             refused = f"the model does not fit the layout: {error}"
             continue
-        lines = compare(seen, predicted, layout)
+        if layout.zero_stage is None:
+            predicted.notes.append(f"ZeRO {assumed.zero_stage} is assumed, which leaves least unexplained")
+        lines = compare(seen, predicted, assumed)
         left = sum(line.unexplained for line in lines)
         if best is None or left < best[0]:
             best = (left, predicted, lines)
@@ -114,6 +118,13 @@ def _profiles(options: Options, layout: Layout) -> list[str]:
     if options.ledger_profile != "auto":
         return [options.ledger_profile]
     return sorted(PROFILES, key=lambda name: name != layout.profile)
+
+
+def _stages_to_try(layout: Layout) -> list[Layout]:
+    """The layout as it is, or with every ZeRO stage where that is not decided."""
+    if layout.zero_stage is not None or layout.dp == 1:
+        return [layout]
+    return [dataclasses.replace(layout, zero_stage=stage) for stage in (0, 1, 2, 3)]
 
 
 def _predict(
@@ -233,6 +244,7 @@ def _document(
 ) -> LedgerDoc:
     guess = layout.model
     notes = [*guess.sources] if model is None else []
+    notes += predicted.notes
     notes += [f"{dim} is not compared: {reason}" for dim, reason in predicted.skipped.items()]
     return LedgerDoc(
         profile=predicted.profile,
