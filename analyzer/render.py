@@ -1,32 +1,32 @@
-"""An analysis in the format that was asked for, and where it goes."""
+"""A report in the format that was asked for, and where it goes."""
 
 from __future__ import annotations
 
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
-from analyzer.model import Analysis, to_json
+from analyzer.reporters.blocks import Section
 
 
-def render(analysis: Analysis, form: str, output: str = "-") -> bytes:
-    """The analysis as ``text``, ``json`` or ``md``, UTF-8.
+def render(report: Sequence[Section], title: str, form: str, output: str = "-") -> bytes:
+    """Sections as ``text`` or ``md``, UTF-8.
 
     Args:
-        analysis: what to show.
+        report: what to show.
+        title: of the markdown document.
         form: the format.
         output: where it will be written: text is coloured only for a terminal.
     """
-    if form == "json":
-        return to_json(analysis)
     if form == "md":
         from analyzer.reporters.markdown import markdown
 
-        return markdown(analysis).encode()
+        return markdown(report, title).encode()
     from analyzer.reporters.text import text
 
-    return text(analysis, terminal=output == "-" and sys.stdout.isatty()).encode()
+    return text(report, terminal=output == "-" and sys.stdout.isatty()).encode()
 
 
 def write(data: bytes, output: str) -> None:

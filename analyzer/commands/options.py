@@ -57,13 +57,14 @@ def output(*formats: str) -> Callable[[F], F]:
     return decorate
 
 
-def model(command: F) -> F:
+def model(*, required: bool = False) -> Callable[[F], F]:
     """``--model``."""
     return click.option(
         "--model",
+        required=required,
         metavar="PRESET|FILE",
         help="The model: a preset such as llama3-70b, a Hugging Face config.json, or a YAML file.",
-    )(command)
+    )
 
 
 _READING = (

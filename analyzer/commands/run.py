@@ -25,7 +25,7 @@ Examples:
 
 @click.command("run", epilog=EPILOG)
 @options.reading
-@options.model
+@options.model()
 @options.output("text", "json", "md")
 @options.debug
 def command(traces: tuple[str, ...], form: str, output: str, **given: Any) -> None:
@@ -35,7 +35,7 @@ def command(traces: tuple[str, ...], form: str, output: str, **given: Any) -> No
     exposed, the comparison with the ledger, and findings.
     """
     from analyzer.pipeline import analyze
-    from analyzer.render import render, write
+    from analyzer.render import write
 
     quiet = given.pop("quiet")
     verbose = given.pop("verbose")
@@ -49,7 +49,18 @@ def command(traces: tuple[str, ...], form: str, output: str, **given: Any) -> No
     if form != "text" and not quiet:
         for warning in analysis.trust.warnings:
             click.echo(f"warning: {warning}", err=True)
-    write(render(analysis, form, output), output)
+    write(_rendered(analysis, form, output), output)
+
+
+def _rendered(analysis: Analysis, form: str, output: str) -> bytes:
+    if form == "json":
+        from analyzer.model import to_json
+
+        return to_json(analysis)
+    from analyzer.render import render
+    from analyzer.reporters.sections import sections
+
+    return render(sections(analysis), "Communication of a distributed job", form, output)
 
 
 def _for_analysis(given: dict[str, Any]) -> dict[str, Any]:

@@ -1,21 +1,18 @@
-"""The report as GitHub-flavoured markdown, for tickets and wikis."""
+"""Sections as GitHub-flavoured markdown, for tickets and wikis."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-from analyzer.model import Analysis
-from analyzer.reporters.blocks import Cell, Facts, Item, Section, Table, Words, cells
-from analyzer.reporters.sections import sections
+from analyzer.reporters.blocks import Cell, Facts, Item, Section, Table, Tone, Words, cells
 
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~])")
+_SPECIAL = re.compile(r"([\\`*\[\]<>#|~]|(?<!\w)_|_(?!\w))")
 
 
-def markdown(analysis: Analysis) -> str:
-    """The whole report; every name from a trace is escaped."""
-    title = f"# commlens {analysis.tool.version}"
-    return "\n\n".join([title, *(_section(section) for section in sections(analysis))]) + "\n"
+def markdown(report: Sequence[Section], title: str) -> str:
+    """The sections under a title; every name from a trace is escaped."""
+    return "\n\n".join([f"# {_escape(title)}", *(_section(section) for section in report)]) + "\n"
 
 
 def _section(section: Section) -> str:
@@ -54,8 +51,8 @@ def _facts(facts: Facts) -> str:
 
 
 def _item(item: Item) -> str:
-    detail = f"<br>{_words(item.detail)}" if item.detail else ""
-    return f"- {_words(item.head)}{detail}"
+    head = " ".join(f"**{_words(c)}**" if c.tone is Tone.HEAD else _words(c) for c in cells(item.head))
+    return f"- {head}<br>{_words(item.detail)}" if item.detail else f"- {head}"
 
 
 def _table(table: Table) -> str:

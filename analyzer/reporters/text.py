@@ -1,4 +1,4 @@
-"""The report for a terminal."""
+"""Sections for a terminal."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from analyzer.model import Analysis
 from analyzer.reporters.blocks import Cell, Column, Facts, Item, Section, Table, Tone, Words, cells
-from analyzer.reporters.sections import sections
 
 PLAIN_WIDTH = 120
 """Columns where the output is not a terminal."""
@@ -31,11 +29,11 @@ LONGEST_BAR = 50
 _INDENT = (0, 0, 0, 2)
 
 
-def text(analysis: Analysis, *, terminal: bool = False, width: int | None = None) -> str:
-    """The whole report.
+def text(report: Sequence[Section], *, terminal: bool = False, width: int | None = None) -> str:
+    """The sections one below the other.
 
     Args:
-        analysis: what to show.
+        report: what to show.
         terminal: whether it goes to a terminal: only then is it coloured (and not where ``NO_COLOR`` is set).
         width: columns; by default the terminal's, or 120.
     """
@@ -45,7 +43,7 @@ def text(analysis: Analysis, *, terminal: bool = False, width: int | None = None
     console = Console(
         file=out, force_terminal=terminal, width=width, no_color=None if terminal else True, highlight=False
     )
-    for section in sections(analysis):
+    for section in report:
         for part in _section(section, console.width):
             console.print(part)
         console.print()
