@@ -27,7 +27,8 @@ class ParallelConfig:
     ``expert_tp x ep x (what is left)``. Sizes are in tokens and bytes; data types by their normalised names.
 
     Attributes:
-        sequence_parallel: layer-boundary activations are split over the tensor-parallel group.
+        sequence_parallel: layer-boundary activations are split over the tensor-parallel group; null is the profile's
+            own default, and counts as yes where no profile is asked (`sp`).
         zero_stage: 0 plain data parallel, 1 optimizer states, 2 gradients, 3 parameters too (FSDP).
         hsdp_shard: ranks of the data-parallel dimension that share one sharded copy; null shards over all of them.
         reshard_after_forward: stage 3 only: whether parameters are dropped after forward, or the size of the smaller
@@ -51,7 +52,7 @@ class ParallelConfig:
     pp: int = 1
     dp: int = 1
     ep: int = 1
-    sequence_parallel: bool = True
+    sequence_parallel: bool | None = None
     zero_stage: int = 0
     hsdp_shard: int | None = None
     reshard_after_forward: bool | int = True
@@ -194,6 +195,11 @@ class ParallelConfig:
     def expert_shard_ranks(self) -> int:
         """Ranks expert state is sharded over."""
         return max(1, self.shard_ranks * self.tp // (self.etp * self.ep))
+
+    @property
+    def sp(self) -> bool:
+        """Whether layer boundaries are split over tokens, where it matters."""
+        return self.sequence_parallel is not False
 
     @property
     def tokens(self) -> int:

@@ -117,8 +117,8 @@ def activation_bytes_per_layer(model: ModelSpec, config: ParallelConfig, *, flas
     t = config.tp
     sbh = config.tokens * model.hidden
     if config.recompute == "full":
-        return 2 * sbh // (t if config.sequence_parallel else 1)
-    split = Fraction(34, t) if config.sequence_parallel else 10 + Fraction(24, t)
+        return 2 * sbh // (t if config.sp else 1)
+    split = Fraction(34, t) if config.sp else 10 + Fraction(24, t)
     total = sbh * split
     if not flash and config.recompute == "none":
         # Queries of this rank's share against keys of the whole sequence.

@@ -66,7 +66,7 @@ class Stage:
     @property
     def local_tokens(self) -> int:
         """The same, where sequence parallelism has split them."""
-        return self.tokens // self.config.tp if self.config.sequence_parallel else self.tokens
+        return self.tokens // self.config.tp if self.config.sp else self.tokens
 
     @property
     def boundary(self) -> int:

@@ -66,7 +66,7 @@ def report(model: ModelSpec, config: ParallelConfig) -> str:
     activation = activation_bytes_per_layer(model, config)
     text = [
         f"{model.name}: tp={config.tp} cp={config.cp} pp={config.pp} dp={config.dp} ep={config.ep} "
-        f"zero={config.zero_stage} sp={config.sequence_parallel} mb={config.micro_batch_size} "
+        f"zero={config.zero_stage} sp={config.sp} mb={config.micro_batch_size} "
         f"m={config.microbatches} -> {config.world_size} GPUs",
         f"  per-GPU state : params {size(held.params_bytes)}  grads {size(held.grads_bytes)}  "
         f"optim {size(held.optim_bytes)}  total {size(held.total_bytes)}",

@@ -20,6 +20,7 @@ class Profile:
         rules: each yields the flows of one kind; their order is the order rows are printed in.
         grad_dtype: of gradients as reduced where the config does not say; null is the parameters' type.
         expert_tp: tensor-parallel degree of experts where the config does not say; null is tp.
+        sequence_parallel: whether layer boundaries are split where the config does not say.
         average: stages are not told apart: L/p layers, no ends.
         weighted_layers: embedding and output layer count as a layer each when layers are dealt to stages.
         training: there is a backward pass and an optimizer.
@@ -32,6 +33,7 @@ class Profile:
     rules: tuple[Rule, ...]
     grad_dtype: str | None = None
     expert_tp: int | None = None
+    sequence_parallel: bool = True
     average: bool = False
     weighted_layers: bool = False
     training: bool = True
@@ -47,6 +49,7 @@ class Profile:
             config,
             grad_dtype=config.grad_dtype or self.grad_dtype or config.param_dtype,
             expert_tp=config.expert_tp or self.expert_tp or config.tp,
+            sequence_parallel=self.sequence_parallel if config.sequence_parallel is None else config.sequence_parallel,
         )
 
     def stages(self, model: ModelSpec, config: ParallelConfig) -> tuple[Stage, ...]:

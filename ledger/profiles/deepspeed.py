@@ -43,4 +43,5 @@ DEEPSPEED = Profile(
         *control.DEEPSPEED,
     ),
     expert_tp=1,
+    sequence_parallel=False,
 )

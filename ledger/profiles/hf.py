@@ -21,4 +21,5 @@ HF = Profile(
         ShardedUnits(blocks_and_root, reduce_once=True),
         expert.partial_outputs,
     ),
+    sequence_parallel=False,
 )

@@ -17,5 +17,6 @@ INFERENCE = Profile(
         residual_and_hidden,
         expert.gathered_tokens,
     ),
+    sequence_parallel=False,
     training=False,
 )

@@ -46,7 +46,7 @@ def _routed(stage: Stage) -> int:
     """T·k·h: what dispatch and combine carry where nothing is dropped or padded."""
     config, model = stage.config, stage.model
     assert model.moe is not None
-    sp = config.sequence_parallel
+    sp = config.sp
     return ep_dispatch_elements(stage.tokens, model.hidden, model.moe.top_k, config.tp, sp=sp)
 
 

@@ -12,7 +12,7 @@ from ledger.stages import Stage
 
 def _boundary(stage: Stage) -> int:
     config = stage.config
-    return pp_boundary_elements(stage.tokens, stage.model.hidden, config.tp, sp=config.sequence_parallel)
+    return pp_boundary_elements(stage.tokens, stage.model.hidden, config.tp, sp=config.sp)
 
 
 @dataclass(frozen=True)

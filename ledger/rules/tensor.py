@@ -38,7 +38,7 @@ class LayerActivations:
     def __call__(self, stage: Stage) -> Iterator[Flow]:
         """The stage's boundary collectives."""
         config, model = stage.config, stage.model
-        sp, columns = config.sequence_parallel, 5 if model.gated else 4
+        sp, columns = config.sp, 5 if model.gated else 4
         latent = self.latent and sp and model.mla is not None
         whole = tp_calls_per_layer(self.law, sp, config.recompute, column_linears=columns)
         attention = tp_calls_per_sublayer(self.law, "attention", sp, config.recompute, column_linears=3)
@@ -125,7 +125,7 @@ class Vocabulary:
 
     def __call__(self, stage: Stage) -> Iterator[Flow]:
         """The ends' collectives."""
-        calls = vocab_calls(self.law, stage.config.sequence_parallel)
+        calls = vocab_calls(self.law, stage.config.sp)
         for part, passes in (("embedding", stage.embeddings), ("lm_head", stage.heads)):
             for primitive, count in calls[part].items():
                 for phase, per_pass in (("forward", count.forward), ("backward", count.in_backward)):
@@ -202,7 +202,7 @@ def replicated_gradients_once(stage: Stage) -> Iterator[Flow]:
     Source: megatron/core/distributed/finalize_model_grads.py.
     """
     whole = [weight for weight in stage.dense_weights if weight.split == "none" and weight.part != "embedding"]
-    if stage.config.sequence_parallel:
+    if stage.config.sp:
         yield Flow(
             dim="tp",
             part="replicated gradients",
@@ -225,7 +225,7 @@ def norm_gradients_each(stage: Stage) -> Iterator[Flow]:
     Source: torch/distributed/tensor/parallel/style.py, SequenceParallel.
     """
     config = stage.config
-    if not config.sequence_parallel:
+    if not config.sp:
         return
     sharded = config.zero_stage >= 2
     repeats = stage.runs if sharded and config.pp == 1 else 1

@@ -80,3 +80,17 @@ def test_profiles_are_found_by_name():
 def test_a_model_that_does_not_fill_the_pipeline_is_refused():
     with pytest.raises(LedgerError, match="32 layers cannot fill 64"):
         prediction(preset("llama3-8b"), ParallelConfig(pp=64), "megatron")
+
+
+def test_frameworks_without_sequence_parallelism_do_not_assume_it():
+    config = ParallelConfig(tp=8, seq_len=64)
+    for name, split in (
+        ("textbook", True),
+        ("megatron", True),
+        ("hf", False),
+        ("deepspeed", False),
+        ("inference", False),
+    ):
+        assert profile(name).resolve(config).sequence_parallel is split
+        said = profile(name).resolve(ParallelConfig(tp=8, seq_len=64, sequence_parallel=not split))
+        assert said.sequence_parallel is not split
