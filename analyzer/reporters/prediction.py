@@ -42,7 +42,7 @@ def _memory(prediction: Prediction) -> Section:
     columns = [
         Column("stage"),
         Column("layers", right=True),
-        Column("parameters", right=True),
+        Column("parameters", right=True, spare=1),
         Column("params GB", right=True),
         Column("grads GB", right=True),
         Column("optimizer GB", right=True),

@@ -29,6 +29,14 @@ LONGEST_BAR = 50
 _INDENT = (0, 0, 0, 2)
 
 
+class _Wide(Padding):
+    """A table, with the columns it needs."""
+
+    def __init__(self, renderable: RenderableType, pad: tuple[int, int, int, int], *, needs: int) -> None:
+        super().__init__(renderable, pad)
+        self.needs = needs
+
+
 def text(report: Sequence[Section], *, terminal: bool = False, width: int | None = None) -> str:
     """The sections one below the other.
 
@@ -40,13 +48,18 @@ def text(report: Sequence[Section], *, terminal: bool = False, width: int | None
     if width is None and not terminal and "COLUMNS" not in os.environ:
         width = PLAIN_WIDTH
     out = io.StringIO()
-    console = Console(
-        file=out, force_terminal=terminal, width=width, no_color=None if terminal else True, highlight=False
-    )
+
+    def console(columns: int | None) -> Console:
+        plain = None if terminal else True
+        return Console(file=out, force_terminal=terminal, width=columns, no_color=plain, highlight=False)
+
+    page = console(width)
     for section in report:
-        for part in _section(section, console.width):
-            console.print(part)
-        console.print()
+        for part in _section(section, page.width):
+            # A table that does not fit is not cut off: better a long line than a number without its digits.
+            needs = part.needs if isinstance(part, _Wide) else 0
+            (page if needs <= page.width else console(needs)).print(part)
+        page.print()
     return "\n".join(line.rstrip() for line in out.getvalue().rstrip().splitlines()) + "\n"
 
 
@@ -93,7 +106,7 @@ def _table(table: Table, width: int) -> RenderableType:
     bar = max(10, min(LONGEST_BAR, width - 60))
     for row in table.rows:
         grid.add_row(*(_cell(cells(cell)[0], bar) for cell in row))
-    return Padding(grid, _INDENT)
+    return _Wide(grid, _INDENT, needs=_width(table, range(len(table.columns))) + 4)
 
 
 def _cell(cell: Cell, bar: int) -> Text:
