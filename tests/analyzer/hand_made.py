@@ -8,10 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from analyzer.exposure import Timeline, gpu_work, timeline
-from analyzer.measured import Labelled
-from analyzer.step_marks import step_marks
-from heuristics.labelled import GpuRole, LabelledRank, LabelStats
+from analyzer.exposure import Timeline, gpu_work, measure, timeline
+from analyzer.measured import Labelled, Measured
+from analyzer.rows import counted_calls
+from analyzer.step_marks import step_marks, window_of
+from heuristics.arrays import ints
+from heuristics.labelled import GpuRole, LabelledRank, LabelStats, Steps
 from parsers import tables
 from parsers.tables import Health, RankIdentity, RankTrace
 
@@ -80,6 +82,7 @@ def labelled(
     *,
     marks: Sequence[Mark] = (),
     steps: Sequence[tuple[int, float, float]] = (),
+    cut: Sequence[int] = (),
     groups: Sequence[Sequence[int]] = ((0, 1),),
     rank: int | None = 0,
     world_size: int | None = 2,
@@ -88,7 +91,7 @@ def labelled(
     health: Health | None = None,
     metadata: dict[str, object] | None = None,
 ) -> LabelledRank:
-    """A labelled rank; steps are (number, begin, length)."""
+    """A labelled rank; steps are (number, begin, length), those in ``cut`` are not whole."""
     events = [
         {
             "ts_ns": ns(k.ts),
@@ -107,6 +110,8 @@ def labelled(
         for i, k in enumerate(kernels)
         if k.launched is not None
     ]
+    step_table = _table(tables.STEPS, [{"number": n, "ts_ns": ns(b), "dur_ns": ns(d)} for n, b, d in steps])
+    whole = [n not in cut for n, _, _ in steps]
     trace = RankTrace(
         path=path,
         format="kineto",
@@ -118,7 +123,7 @@ def labelled(
             tables.CPU_MARKS,
             [{"ts_ns": ns(m.ts), "dur_ns": ns(m.dur), "tid": m.tid, "kind": m.kind, "name": m.name} for m in marks],
         ),
-        steps=_table(tables.STEPS, [{"number": n, "ts_ns": ns(b), "dur_ns": ns(d)} for n, b, d in steps]),
+        steps=step_table,
         groups=tables.empty(tables.GROUPS),
         health=health or Health(file_bytes=1000, events=len(events)),
         metadata=metadata or {},
@@ -136,6 +141,7 @@ def labelled(
         gpu_role=np.array([k.role for k in kernels], dtype=np.int8),
         gpu_call=np.array([k.call for k in kernels], dtype=np.int32),
         stats=LabelStats(),
+        steps=Steps("profiler_step" if steps else "none", step_table, np.array(whole, dtype=np.bool_)),
     )
 
 
@@ -166,6 +172,25 @@ def _collectives(calls: Sequence[Call]) -> pa.Table:
         for c in calls
     ]
     return _table(tables.COLLECTIVES, rows)
+
+
+def measured(
+    rank: LabelledRank, dims: Sequence[str], *, link: str | None = None, wait_us: Sequence[float] | None = None
+) -> Measured:
+    """A rank whose calls have dimensions, measured over its steps or its whole span."""
+    source = read(rank)
+    window = window_of(source, None)
+    calls = rank.collectives.num_rows
+    wait = np.full(calls, -1) if wait_us is None else np.array([round(w * 1000) for w in wait_us])
+    return Measured(
+        source=source,
+        dims=list(dims),
+        links=[link] * rank.groups.num_rows,
+        window=window,
+        counted=counted_calls(ints(rank.collectives, "step"), window.steps),
+        time=measure(source.line, list(dims), window),
+        wait_ns=wait.astype(np.int64),
+    )
 
 
 def line_of(rank: LabelledRank) -> Timeline:

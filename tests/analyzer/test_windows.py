@@ -4,7 +4,6 @@ import numpy as np
 
 from analyzer.step_marks import window_of
 from analyzer.windows import gpu_steps
-from parsers.tables import Health
 from tests.analyzer.hand_made import Kernel, labelled, read
 
 
@@ -54,7 +53,6 @@ def test_without_steps_the_window_is_the_span_of_the_work() -> None:
     assert window.steps == ()
 
 
-def test_a_step_after_the_cut_of_a_file_is_not_complete() -> None:
-    health = Health(complete=False, last_good_ts_ns=150_000)
-    rank = read(labelled([Kernel(10, 5), Kernel(110, 5)], steps=[(0, 0, 100), (1, 100, 100)], health=health))
-    assert rank.steps.complete.tolist() == [True, False]
+def test_a_step_that_is_not_whole_is_not_measured() -> None:
+    rank = read(labelled([Kernel(10, 5), Kernel(110, 5)], steps=[(0, 0, 100), (1, 100, 100)], cut=[0]))
+    assert window_of(rank, None).edges.tolist() == [[100_000, 200_000]]
