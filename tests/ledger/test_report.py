@@ -1,7 +1,7 @@
 import pytest
 
 from ledger.errors import LedgerError
-from ledger.parallel import ParallelConfig, predict, predict_stage
+from ledger.parallel import ParallelConfig, collective_bytes, predict, predict_stage
 from ledger.presets import preset
 from ledger.profiles import PROFILES, profile
 from ledger.report import prediction
@@ -94,3 +94,20 @@ def test_frameworks_without_sequence_parallelism_do_not_assume_it():
         assert profile(name).resolve(config).sequence_parallel is split
         said = profile(name).resolve(ParallelConfig(tp=8, seq_len=64, sequence_parallel=not split))
         assert said.sequence_parallel is not split
+
+
+@pytest.mark.parametrize("name", PROFILES)
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_bytes_are_calls_times_what_one_call_sends(name, zero, recompute):
+    config = ParallelConfig(
+        tp=2, cp=2, pp=2, dp=4, ep=2, zero_stage=zero, microbatches=4, seq_len=64, recompute=recompute,
+        hsdp_shard=2 if zero else None,
+    )  # fmt: skip
+    rows = predict(preset("qwen3-30b-a3b"), config, name)
+    assert rows
+    for row in rows:
+        one_call = collective_bytes(row.primitive, row.group_size, row.payload_bytes)
+        if row.part == "ring attention" and row.primitive == "all_to_all":  # all of it goes to one peer
+            one_call = row.payload_bytes
+        assert row.sent_bytes_per_step == row.calls_per_step * one_call > 0
