@@ -17,7 +17,8 @@ from heuristics.dimensions.claim import (
     of,
     per_step,
 )
-from heuristics.dimensions.order import attention_since
+from heuristics.dimensions.order import attention_between, attention_since
+from heuristics.view import SCALARS
 
 if TYPE_CHECKING:
     from heuristics.view import Family, RankView
@@ -32,7 +33,12 @@ MAX_EXPERTS = 4096
 def claims(view: RankView, group: int) -> list[Claim]:
     """Expert-parallel readings of the calls on one group."""
     families = view.on_group(group)
-    return [*_by_library(group, families), *_uneven(view, group, families), *_padded(view, group, families)]
+    return [
+        *_by_library(group, families),
+        *_uneven(view, group, families),
+        *_padded(view, group, families),
+        *_gathered(view, group, families),
+    ]
 
 
 def _by_library(group: int, families: list[Family]) -> list[Claim]:
@@ -82,6 +88,28 @@ def _uneven(view: RankView, group: int, families: list[Family]) -> list[Claim]:
     claimed |= indices(
         f for f in of(floats, "all_to_all") if f.split == "equal" and f.size in {e.size for e in exchanges}
     )
+    return [Claim("ep", "dispatch", group, claimed, tuple(tests), MappingProxyType({}))]
+
+
+def _gathered(view: RankView, group: int, families: list[Family]) -> list[Claim]:
+    """All tokens gathered, partial outputs reduce-scattered (Megatron MoEAllGatherTokenDispatcher).
+
+    The calls are those of sequence parallelism, on the ranks that share experts; attention lies outside each pair.
+    """
+    floats = [f for f in families if f.is_tensor]
+    gathers, scatters = of(floats, "all_gather"), of(floats, "reduce_scatter")
+    sizes = {f.size for f in gathers} & {f.size for f in scatters if f.forward}
+    if not sizes:
+        return []
+    gather, scatter = ([f for f in side if f.size in sizes] for side in (gathers, scatters))
+    tests = [Test(WEAK, "activations are gathered and their sums scattered in forward")]
+    if attention_between(view, indices(gather), indices(scatter)) == 0.0:
+        tests.append(Test(STRONG, "attention never runs between gather and reduce-scatter: only experts do"))
+    maps = [f for f in of(families, "all_gather") if not f.is_float and f.size > SCALARS]
+    if maps:
+        tests.append(Test(STRONG, f"{count(per_step(maps))} gathers of integer routing maps per step go with them"))
+    tests += _workload_tests(view)
+    claimed = indices(gather + scatter + maps) | indices(g for g in gathers if g.calls_per_step == per_step(maps))
     return [Claim("ep", "dispatch", group, claimed, tuple(tests), MappingProxyType({}))]
 
 

@@ -48,6 +48,20 @@ def all_after(view: RankView, one: frozenset[int], other: frozenset[int]) -> boo
     return bool(len(mine) and len(theirs) and mine[0] > theirs[-1])
 
 
+def attention_between(view: RankView, opening: frozenset[int], closing: frozenset[int]) -> float | None:
+    """Share of the calls of ``closing`` that have attention between them and the last call of ``opening`` before.
+
+    None where no attention is seen in the step, or no call of ``opening`` comes before one of ``closing``.
+    """
+    first, second = positions(view, opening), positions(view, closing)
+    before = np.searchsorted(first, second) - 1
+    if not view.attention_before.any() or not (before >= 0).any():
+        return None
+    total = np.cumsum(view.attention_before)
+    inside = total[second[before >= 0]] - total[first[before[before >= 0]]] > 0
+    return float(inside.mean())
+
+
 def attention_since(view: RankView, families: frozenset[int]) -> npt.NDArray[np.int64]:
     """Per call of the families: attention since their call before, for the first since the step's start."""
     total = np.cumsum(view.attention_before)

@@ -18,7 +18,7 @@ from heuristics.dimensions.claim import (
     of,
     per_step,
 )
-from heuristics.dimensions.order import alternates, attention_since, pieces_before
+from heuristics.dimensions.order import alternates, attention_between, attention_since, pieces_before
 
 if TYPE_CHECKING:
     from heuristics.view import Family, RankView
@@ -53,6 +53,10 @@ def _with_sequence_parallelism(view: RankView, group: int, tensors: list[Family]
     if not any(test.weight >= FAIR for test in tests):
         return []
     tests += _shape_tests(scatter + gather)
+    inside = attention_between(view, indices(gather), indices(scatter))
+    if inside == 0.0:
+        sentence = "attention never runs between gather and reduce-scatter: this group does not split it"
+        tests.append(Test(-SURE - STRONG, sentence))
     facts = {"sequence_parallel": True, "activation_elements": main, **_regather(gather, scatter)}
     claimed = indices(f for f in scatters + gathers if f.forward or f.size in sizes)
     return [Claim("tp", "activation_exchange", group, claimed, tuple(tests), MappingProxyType(facts))]

@@ -121,6 +121,21 @@ def test_uneven_exchanges_are_experts_inside_the_data_parallel_ranks() -> None:
     assert (layout.ep, layout.dp, layout.tp, layout.cp) == (2, 4, 1, 1)
 
 
+def test_gathered_tokens_are_experts_when_attention_lies_outside() -> None:
+    """Megatron's all-gather dispatcher: routing map, probabilities, tokens; one reduce-scatter per layer."""
+    moe = [gather(96, "F", dtype="bool", attention=1), gather(A // 64, "F"), gather(A, "F"), scatter(A, "F")] * 2
+    back = [gather(A, "B"), scatter(A, "B")] * 2
+    sync = [reduce(UNIT, "O", group=1, dtype="float32")]
+    layout = infer_views([rank(moe + back + sync, [group(0, 1), group(0, 1)], world=2)]).layout
+    assert (layout.ep, layout.tp, layout.dp, layout.sequence_parallel) == (2, 1, 2, None)
+
+
+def test_attention_between_gather_and_scatter_is_sequence_parallelism() -> None:
+    layer = [gather(A, "F"), scatter(A, "F", attention=1), gather(A, "F"), scatter(A, "F")]
+    layout = infer_views([rank(layer * 2 + tp_sp_step(2)[8:], [group(0, 1)], world=2)]).layout
+    assert (layout.tp, layout.ep, layout.dp) == (2, 1, 1)
+
+
 def test_one_hot_exchanges_are_hops_of_a_ring() -> None:
     ring = [exchange(A, "F", "one_hot")] * 3 + [exchange(A, "B", "one_hot")] * 7
     layout = infer_views([rank([*ring, reduce(UNIT, "O")], [group(0, 1, 2, 3)], world=4)]).layout
