@@ -1,0 +1,282 @@
+"""Columns that grow block by block and end as Arrow tables.
+
+Values are kept in NumPy arrays, never as Python objects. Arrow arrays are made from buffers: `pyarrow.array(list)`
+would import pandas, which costs more than reading a small trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Ints = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int32]
+
+NULL = -(2**63)
+"""Stands for "not said" in integer columns until they become Arrow arrays."""
+
+_I64_MAX = 2**63 - 1
+_POWERS = np.array([1000, 100, 10, 1], dtype=np.int64)
+
+
+def integers(values: Sequence[Any]) -> Ints:
+    """Integers (`NULL` for none, numbers in strings accepted) as a column; what is no 64-bit integer becomes `NULL`."""
+    try:
+        return np.fromiter(values, np.int64, len(values))
+    except (TypeError, ValueError, OverflowError):
+        return np.fromiter((integer(value) for value in values), np.int64, len(values))
+
+
+def integer(value: Any) -> int:
+    """One integer out of what writers make of one: ``7``, ``7.0``, ``"7"``, ``"stream 7"``; else `NULL`."""
+    if isinstance(value, str):
+        digits = value.split()[-1:]
+        value = digits[0] if digits else ""
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        return NULL
+    return number if NULL < number <= _I64_MAX else NULL
+
+
+def nanoseconds(raws: Sequence[Any]) -> Ints:
+    """Microseconds as written (``b"12.345"``, one buffer per value) to integer nanoseconds, exactly.
+
+    A double holds microseconds since the epoch, or since boot after 52 days, only to some nanoseconds; the digits hold
+    them all. Finer digits are rounded to the nearest nanosecond; what is no number becomes `NULL`.
+    """
+    count = len(raws)
+    text = b",".join(raws)
+    bytes_ = np.frombuffer(text, np.uint8)
+    commas = np.flatnonzero(bytes_ == 44)
+    # every byte a digit, a point, a comma or a minus sign, and no value missing
+    if len(commas) != count - 1 or not count or bytes_.max(initial=48) > 57 or bytes_.min(initial=48) < 44:
+        return _nanoseconds_slowly(raws)
+    ends = np.append(commas, len(text))
+    starts = np.append(0, commas + 1)
+    points = np.flatnonzero(bytes_ == 46)
+    owner = np.searchsorted(commas, points)
+    decimals = np.zeros(count, np.int64)
+    decimals[owner] = ends[owner] - points - 1
+    lengths = ends - starts
+    if (
+        decimals.max() > 3
+        or lengths.min() < 1
+        or lengths.max() > 18
+        or (len(owner) > 1 and (owner[1:] == owner[:-1]).any())
+    ):
+        return _nanoseconds_slowly(raws)
+    try:
+        values = np.fromstring(text.replace(b".", b""), dtype=np.int64, sep=",")
+    except (ValueError, DeprecationWarning):
+        return _nanoseconds_slowly(raws)
+    if len(values) != count:
+        return _nanoseconds_slowly(raws)
+    scaled: Ints = values * _POWERS[decimals]
+    return scaled
+
+
+def _nanoseconds_slowly(raws: Sequence[Any]) -> Ints:
+    return np.fromiter((_one_nanosecond(bytes(raw)) for raw in raws), np.int64, len(raws))
+
+
+def _one_nanosecond(raw: bytes) -> int:
+    try:
+        value = Decimal(raw.strip(b'" ').decode("ascii"))
+        number = int((value * 1000).to_integral_value(ROUND_HALF_EVEN)) if abs(value) < 2**63 else NULL
+    except (InvalidOperation, UnicodeDecodeError, ValueError, OverflowError):
+        return NULL
+    return number if NULL < number <= _I64_MAX else NULL
+
+
+class Names(dict[Any, int]):
+    """Numbers repeated text: ``names[text]`` is its number, in order of first use."""
+
+    def __init__(self, texts: Iterable[Any] = ()) -> None:
+        super().__init__()
+        for text in texts:
+            _ = self[text]
+
+    def __missing__(self, key: Any) -> int:
+        number = self[key] = len(self)
+        return number
+
+    def codes(self, values: Sequence[Any]) -> Codes:
+        """The numbers of many texts; -1 for None."""
+        get = self.__getitem__
+        return np.fromiter((-1 if value is None else get(value) for value in values), np.int32, len(values))
+
+
+class Lists:
+    """Numbers repeated lists, each parsed once from the text that it was written as."""
+
+    def __init__(self, parse: Callable[[bytes], tuple[list[Any], bool] | None]) -> None:
+        self.values: list[list[Any]] = []
+        self._parse = parse
+        self._codes: dict[bytes, int] = {b"": -1}
+        self._cut: list[bool] = []
+
+    def codes(self, raws: Sequence[Any]) -> Codes:
+        """The numbers of many lists as written; -1 where there is none."""
+        return np.fromiter((self._code(bytes(raw)) for raw in raws), np.int32, len(raws))
+
+    def _code(self, raw: bytes) -> int:
+        code = self._codes.get(raw)
+        if code is None:
+            parsed = self._parse(raw)
+            code = -1
+            if parsed is not None:
+                code = len(self.values)
+                self.values.append(parsed[0])
+                self._cut.append(parsed[1])
+            self._codes[raw] = code
+        return code
+
+    def cut(self, codes: Codes) -> npt.NDArray[np.int8]:
+        """1 where the writer had cut the list short."""
+        flags = np.array([*self._cut, False], np.int8)
+        return flags[codes]
+
+
+class Columns:
+    """One growing table.
+
+    Integer and boolean columns are int64 and int8 arrays with `NULL` and -1 for null, text and list columns are int32
+    numbers of a `Names` or `Lists` that is shared by all blocks.
+    """
+
+    def __init__(self, schema: pa.Schema, shared: Mapping[str, Names | Lists]) -> None:
+        self.schema = schema
+        self.rows = 0
+        self._shared = shared
+        self._chunks: dict[str, list[npt.NDArray[Any]]] = {field.name: [] for field in schema}
+        self._extra: dict[str, list[npt.NDArray[Any]]] = {}
+
+    def add(self, count: int, columns: Mapping[str, npt.NDArray[Any] | int]) -> None:
+        """Add ``count`` rows; a scalar stands for all of them, a column not named is null.
+
+        Names outside the schema are kept beside the table (see `column`).
+        """
+        for name, chunks in self._chunks.items():
+            kind = _dtype(self.schema.field(name).type)
+            value = columns.get(name, NULL if kind is np.int64 else -1)
+            chunks.append(np.full(count, value, kind) if isinstance(value, int) else value.astype(kind, copy=False))
+        for name, value in columns.items():
+            if name not in self._chunks:
+                full = np.full(count, value, np.int64) if isinstance(value, int) else value
+                self._extra.setdefault(name, []).append(full)
+        self.rows += count
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        """One column as an array, with its stand-ins for null."""
+        chunks = self._chunks.get(name) or self._extra.get(name) or []
+        if len(chunks) > 1:
+            chunks[:] = [np.concatenate(chunks)]
+        return chunks[0] if chunks else np.empty(0, np.int64)
+
+    def replace(self, name: str, values: npt.NDArray[Any]) -> None:
+        """Put a whole new column in the place of an old one."""
+        (self._chunks if name in self._chunks else self._extra)[name] = [values]
+
+    def keep(self, mask: npt.NDArray[np.bool_]) -> None:
+        """Forget the rows whose mask is false."""
+        self.reorder(np.flatnonzero(mask))
+
+    def reorder(self, rows: npt.NDArray[Any]) -> None:
+        """Keep the given rows, by their numbers, in the order given."""
+        if self.rows:
+            for name in (*self._chunks, *self._extra):
+                self.replace(name, self.column(name)[rows])
+        self.rows = len(rows)
+
+    def table(self, rows: npt.NDArray[Any] | None = None) -> pa.Table:
+        """The table, or the given rows of it (their numbers, in the order wanted)."""
+        arrays = []
+        for field in self.schema:
+            values = self.column(field.name)
+            if not len(values):
+                values = np.empty(0, _dtype(field.type))
+            arrays.append(_arrow(values if rows is None else values[rows], field.type, self._shared.get(field.name)))
+        return pa.Table.from_arrays(arrays, schema=self.schema)
+
+
+def _dtype(kind: pa.DataType) -> type[np.int64 | np.int32 | np.int8]:
+    if pa.types.is_boolean(kind):
+        return np.int8
+    return np.int64 if pa.types.is_integer(kind) else np.int32
+
+
+def _arrow(values: npt.NDArray[Any], kind: pa.DataType, shared: Names | Lists | None) -> pa.Array:
+    if pa.types.is_integer(kind):
+        return int_array(values, kind)
+    if pa.types.is_boolean(kind):
+        bits = np.packbits(values == 1, bitorder="little")
+        return pa.Array.from_buffers(kind, len(values), [_validity(values != -1), pa.py_buffer(bits)])
+    if pa.types.is_dictionary(kind):
+        texts = text_array([str(text) for text in shared] if isinstance(shared, Names) else [])
+        indices = pa.Array.from_buffers(
+            kind.index_type, len(values), [_validity(values != -1), pa.py_buffer(np.ascontiguousarray(values))]
+        )
+        return pa.DictionaryArray.from_arrays(indices, texts, safe=False)
+    lists = shared.values if isinstance(shared, Lists) else []
+    return list_array(lists, values, kind)
+
+
+def int_array(values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
+    """Integers with `NULL` for null; a value that does not fit ``kind`` is null as well."""
+    valid = values != NULL
+    target = np.dtype(kind.to_pandas_dtype())
+    if target != np.int64:
+        info = np.iinfo(target)
+        valid &= (values >= info.min) & (values <= info.max)
+        values = np.where(valid, values, 0).astype(target)
+    return pa.Array.from_buffers(kind, len(values), [_validity(valid), pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def text_array(texts: Sequence[str | None]) -> pa.Array:
+    """Strings with None for null. Lone surrogates, which UTF-8 cannot hold, become question marks."""
+    data = [b"" if text is None else text.encode("utf-8", "replace") for text in texts]
+    offsets = np.zeros(len(data) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, data), np.int64, len(data)), out=offsets[1:])
+    valid = np.fromiter((text is not None for text in texts), np.bool_, len(data))
+    narrow = pa.py_buffer(offsets.astype(np.int32))
+    return pa.Array.from_buffers(pa.string(), len(data), [_validity(valid), narrow, pa.py_buffer(b"".join(data))])
+
+
+def list_array(lists: Sequence[Sequence[Any] | None], codes: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
+    """The array whose row i is ``lists[codes[i]]``, null for code -1.
+
+    ``kind`` is a list of integers, of strings, or of lists of integers.
+    """
+    sizes = np.fromiter((len(item or ()) for item in lists), np.int64, len(lists))
+    firsts = np.cumsum(sizes) - sizes
+    valid = codes >= 0
+    used = np.where(valid, codes, 0)
+    lengths = np.where(valid, sizes[used], 0) if len(lists) else np.zeros(len(codes), np.int64)
+    offsets = np.zeros(len(codes) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    begin = firsts[used] if len(lists) else lengths
+    # row i takes the run of flat positions that starts at begin[i]
+    take = np.repeat(begin - offsets[:-1], lengths) + np.arange(offsets[-1])
+    flat = [value for item in lists for value in item or ()]
+    inner = kind.value_type
+    if pa.types.is_integer(inner):
+        values = int_array(integers(flat)[take], inner)
+    elif pa.types.is_string(inner):
+        names = Names()
+        numbers = names.codes(flat)[take].tolist()
+        texts = list(names)
+        values = text_array([texts[number] for number in numbers])
+    else:
+        values = list_array(flat, take.astype(np.int32), inner)
+    narrow = pa.py_buffer(offsets.astype(np.int32))
+    return pa.Array.from_buffers(kind, len(codes), [_validity(valid), narrow], children=[values])
+
+
+def _validity(valid: npt.NDArray[np.bool_]) -> pa.Buffer | None:
+    return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))

@@ -1,0 +1,375 @@
+"""Bytes of a trace: plain, gzip, zstandard or xz, from a local path or an object store, read ahead in a thread.
+
+Nothing here knows what the bytes mean. A damaged stream gives every byte that can be had and says so in
+`Source.faults`; a stream that grows beyond `Limits` is refused.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import queue
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from parsers.errors import InputError
+
+BLOCK_BYTES = 512 * 1024
+"""One read of decompressed data: the best of 256 KiB to 64 MiB (it stays in the second-level cache)."""
+
+_PIECE_BYTES = 64 * 1024
+_AHEAD_BLOCKS = 4
+_MAGIC = ((b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"\xfd7zXZ\x00", "xz"))
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How far a compressed file may grow.
+
+    Real traces shrink 8 to 30 times, deflate can reach 1032, zstandard and xz far more. The ratio is looked at only
+    beyond ``ratio_free_bytes``, so that a small, repetitive trace is never refused.
+    """
+
+    max_ratio: float = 400.0
+    ratio_free_bytes: int = 256 * 2**20
+    max_bytes: int = 1 << 40
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A compressed stream that could not be read to its end.
+
+    ``at_byte`` counts decompressed bytes: everything before it was read.
+    """
+
+    message: str
+    at_byte: int
+    cut: bool  # data are missing; false: all are there, but the checksum differs
+
+
+class Source:
+    """Decompressed bytes of one file, in order, once.
+
+    Attributes:
+        name: the path or URL as the user gave it.
+        file_bytes: size of the file as stored; 0 where the store does not tell.
+        head: the first block, for telling formats apart; reading starts from it again.
+        faults: what was wrong with the compressed stream, complete only when reading has ended.
+    """
+
+    def __init__(self, name: str, blocks: Iterator[bytes], file_bytes: int, faults: list[Fault]) -> None:
+        self.name = name
+        self.file_bytes = file_bytes
+        self.faults = faults
+        self.read_bytes = 0
+        self._blocks = blocks
+        self.head = next(blocks, b"")
+        self._rest = memoryview(self.head)
+
+    def readinto(self, target: memoryview) -> int:
+        """Fill ``target`` from the front; returns the number of bytes, 0 at the end."""
+        if not self._rest:
+            self._rest = memoryview(next(self._blocks, b""))
+        size = min(len(target), len(self._rest))
+        target[:size] = self._rest[:size]
+        self._rest = self._rest[size:]
+        self.read_bytes += size
+        return size
+
+    def close(self) -> None:
+        """Stop reading ahead and close the file."""
+        close = getattr(self._blocks, "close", None)
+        if close is not None:
+            close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+
+def open_source(path: str | os.PathLike[str], limits: Limits | None = None) -> Source:
+    """Open a file for reading, whatever its compression; the content decides, not the name.
+
+    Args:
+        path: a local path, or a URL that ``fsspec`` understands (``s3://...``), if that is installed.
+        limits: how far the data may grow.
+
+    Raises:
+        InputError: no such file, not readable, empty, or a package for it is missing.
+    """
+    name = os.fspath(path)
+    limits = limits or Limits()
+    reopen = _opener(name)
+    try:
+        file = reopen()
+        size = _size(file)
+        magic = file.read(6)
+        file.seek(0)
+    except OSError as error:
+        raise InputError(_reason(error), path=name, hint="check the path and its permissions") from error
+    if not magic:
+        file.close()
+        raise InputError("the file is empty", path=name, hint="the profiler died before it wrote; take another rank")
+    kind = next((kind for start, kind in _MAGIC if magic.startswith(start)), None)
+    faults: list[Fault] = []
+    if kind is None:
+        return Source(name, _plain(file), size, faults)
+    stored = _Stored(file, reopen)
+    blocks = _guard(_blocks(_DECODERS[kind](stored, faults)), stored, limits, name)
+    return Source(name, blocks if size <= 4 * _PIECE_BYTES else _ahead(blocks), size, faults)
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "no such file"
+    if isinstance(error, IsADirectoryError):
+        return "is a directory, not a file"
+    return f"cannot be opened ({error.strerror or error})"
+
+
+def _opener(name: str) -> Callable[[], IO[bytes]]:
+    if "://" not in name:
+        return lambda: Path(name).open("rb", buffering=0)
+    try:
+        fsspec: Any = importlib.import_module("fsspec")
+    except ImportError:
+        raise InputError("a URL needs the fsspec package", path=name, hint="pip install 'commlens[s3]'") from None
+
+    def remote() -> IO[bytes]:
+        try:
+            opened: IO[bytes] = fsspec.open(name, "rb", compression=None).open()
+        except (ImportError, ValueError) as error:
+            raise InputError(f"cannot be opened ({error})", path=name, hint="pip install 'commlens[s3]'") from None
+        return opened
+
+    return remote
+
+
+def _size(file: IO[bytes]) -> int:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    return size
+
+
+class _Stored:
+    """A compressed file that knows how many bytes were taken from it and can be opened once more."""
+
+    def __init__(self, file: IO[bytes], reopen: Callable[[], IO[bytes]]) -> None:
+        self.file = file
+        self.reopen = reopen
+        self.taken = 0
+
+    def read(self) -> bytes:
+        piece = self.file.read(_PIECE_BYTES)
+        self.taken += len(piece)
+        return piece
+
+
+def _plain(file: IO[bytes]) -> Iterator[bytes]:
+    with file:
+        while block := file.read(BLOCK_BYTES):
+            yield block
+
+
+def _blocks(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Join decompressed pieces to blocks, so that a block is worth a trip through the queue."""
+    held: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        held.append(piece)
+        size += len(piece)
+        if size >= BLOCK_BYTES:
+            yield b"".join(held)
+            held, size = [], 0
+    if size:
+        yield b"".join(held)
+
+
+def _guard(blocks: Iterator[bytes], stored: _Stored, limits: Limits, name: str) -> Iterator[bytes]:
+    """Refuse a file that grows without bound."""
+    grown = 0
+    for block in blocks:
+        grown += len(block)
+        ratio = grown / max(stored.taken, 1)
+        if grown > limits.max_bytes or (grown > limits.ratio_free_bytes and ratio > limits.max_ratio):
+            raise InputError(
+                f"grows to more than {grown >> 20} MiB ({ratio:.0f} times its size) when decompressed",
+                path=name,
+                place=f"byte {stored.taken}",
+                hint="if it is a trace and not a decompression bomb, decompress it first",
+            )
+        yield block
+
+
+def _ahead(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """Run ``blocks`` in a thread, a few blocks ahead: decompressors release the interpreter lock."""
+    ready: queue.Queue[bytes | BaseException | None] = queue.Queue(_AHEAD_BLOCKS)
+    stop = threading.Event()
+
+    def put(item: bytes | BaseException | None) -> bool:
+        while not stop.is_set():
+            try:
+                ready.put(item, timeout=0.1)
+            except queue.Full:
+                continue
+            return True
+        return False
+
+    def work() -> None:
+        try:
+            for block in blocks:
+                if not put(block):
+                    return
+            put(None)
+        except BaseException as error:  # handed to the reader, who raises it
+            put(error)
+
+    thread = threading.Thread(target=work, name="commlens-read-ahead", daemon=True)
+    thread.start()
+    try:
+        while (item := ready.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _gzip(stored: _Stored, faults: list[Fault]) -> Iterator[bytes]:
+    """All members of a gzip file, one after the other."""
+    inflate, errors = _inflater()
+    given, member_start, member_given = 0, 0, 0
+    state = inflate()
+    piece = stored.read()
+    with stored.file:
+        while piece:
+            if state is None:  # between members: padding of zeros is allowed, anything else must be a header
+                piece = piece.lstrip(b"\x00")
+                if not piece:
+                    piece = stored.read()
+                    continue
+                if not b"\x1f\x8b".startswith(piece[:2]):
+                    faults.append(Fault("bytes after the end of the gzip data", given, cut=False))
+                    return
+                state, member_given, member_start = inflate(), 0, stored.taken - len(piece)
+            try:
+                data = state.decompress(piece)
+            except errors as error:
+                for data in _salvage(stored.reopen, member_start, member_given):
+                    given += len(data)
+                    yield data
+                cut = "check" not in str(error).lower() and "crc" not in str(error).lower()
+                faults.append(Fault(f"gzip data damaged ({error})", given, cut=cut))
+                return
+            given += len(data)
+            member_given += len(data)
+            if data:
+                yield data
+            if state.eof:
+                piece, state = state.unused_data or stored.read(), None
+            else:
+                piece = stored.read()
+        if state is not None:
+            faults.append(Fault("gzip data cut off", given, cut=True))
+
+
+def _inflater() -> tuple[Callable[[], Any], tuple[type[Exception], ...]]:
+    """The fastest inflate at hand; both give the same bytes."""
+    try:
+        isal: Any = importlib.import_module("isal.isal_zlib")
+    except ImportError:
+        return lambda: zlib.decompressobj(31), (zlib.error,)
+    return lambda: isal.decompressobj(31), (isal.error, zlib.error)
+
+
+def _salvage(reopen: Callable[[], IO[bytes]], member_start: int, given: int) -> Iterator[bytes]:
+    """What a damaged gzip member still holds beyond the ``given`` bytes, to the last byte that inflates.
+
+    Inflate throws away what it had when it fails, so the failing piece is repeated byte by byte from a copy.
+    """
+    state = zlib.decompressobj(31)
+    skip = given
+    with reopen() as file:
+        file.seek(member_start)
+        while piece := file.read(_PIECE_BYTES):
+            before = state.copy()
+            try:
+                data = state.decompress(piece)
+            except zlib.error:
+                data = _byte_by_byte(before, piece)
+                piece = b""
+            if len(data) > skip:
+                yield data[skip:]
+            skip = max(0, skip - len(data))
+            if not piece:
+                return
+
+
+def _byte_by_byte(state: Any, piece: bytes) -> bytes:
+    out = bytearray()
+    try:
+        for index in range(len(piece)):
+            out += state.decompress(piece[index : index + 1])
+    except zlib.error:
+        pass
+    return bytes(out)
+
+
+def _zstd(stored: _Stored, faults: list[Fault]) -> Iterator[bytes]:
+    import zstandard
+
+    def start() -> Any:
+        return zstandard.ZstdDecompressor(max_window_size=2**27).decompressobj()
+
+    yield from _frames(stored, start, zstandard.ZstdError, "zstd", faults)
+
+
+def _xz(stored: _Stored, faults: list[Fault]) -> Iterator[bytes]:
+    import lzma
+
+    yield from _frames(stored, lambda: lzma.LZMADecompressor(memlimit=2**28), lzma.LZMAError, "xz", faults)
+
+
+def _frames(
+    stored: _Stored,
+    start: Callable[[], Any],
+    failure: type[Exception],
+    label: str,
+    faults: list[Fault],
+) -> Iterator[bytes]:
+    """All frames of a zstandard or xz file, fed in small bites so that little is lost where one fails."""
+    given = 0
+    state = None
+    with stored.file:
+        piece = stored.read()
+        while piece:
+            state = state or start()
+            bite, rest = piece[:4096], piece[4096:]
+            try:
+                data = state.decompress(bite)
+            except (failure, EOFError) as error:
+                faults.append(Fault(f"{label} data damaged ({error})", given, cut=True))
+                return
+            given += len(data)
+            if data:
+                yield data
+            if state.eof:
+                rest, state = (state.unused_data or b"") + rest, None
+            piece = rest or stored.read()
+        if state is not None:
+            faults.append(Fault(f"{label} data cut off", given, cut=True))
+
+
+_DECODERS: dict[str, Callable[[_Stored, list[Fault]], Iterator[bytes]]] = {
+    "gzip": _gzip,
+    "zstd": _zstd,
+    "xz": _xz,
+}
