@@ -215,8 +215,9 @@ class _Labeller:
 
     @cached_property
     def silent(self) -> Bools:
-        """Calls that should have left something on the GPU and did not."""
-        return np.asarray((self.interval[0] == NULL) & (self.pay.group_size != 1), dtype=np.bool_)
+        """Calls that should have left work on the GPU and did not; groups of one and empty messages leave none."""
+        empty = np.maximum(self.pay.in_nelems, self.pay.out_nelems) == 0
+        return np.asarray((self.interval[0] == NULL) & (self.pay.group_size != 1) & ~empty, dtype=np.bool_)
 
     @cached_property
     def steps(self) -> tuple[Steps, Ints]:
