@@ -8,10 +8,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import lcm
 
 from ledger.config import ParallelConfig
+from ledger.dtypes import dtype_bytes
+from ledger.laws import family
 from ledger.model import ModelSpec
 from ledger.parallel import predict_stage
+from ledger.rows import CommRow
+from ledger.weights import layer_weights
 
 Key = tuple[str, str]
 """Dimension and primitive."""
@@ -29,6 +34,7 @@ class Predicted:
         overlap: per dimension, whether compute can hide most of its bytes: yes | partial | no.
         skipped: dimensions that were not predicted, each with the reason.
         notes: what else was assumed.
+        most_padding: per dimension and primitive, bytes by which buffers may be padded at most.
     """
 
     profile: str
@@ -38,6 +44,7 @@ class Predicted:
     overlap: dict[str, str] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    most_padding: dict[Key, float] = field(default_factory=dict)
 
     def add(self, dim: str, primitive: str, sent: float, said: str = "") -> None:
         """Predict ``sent`` more bytes."""
@@ -50,6 +57,22 @@ class Predicted:
         """Give bytes beyond the prediction a cause."""
         if sent:
             self.named.setdefault((dim, primitive), []).append((sent, cause))
+
+    def padding(self, key: Key, observed: float) -> str | None:
+        """A sentence where padding can account for what was sent beyond the prediction."""
+        beyond = observed - self.bytes.get(key, 0.0)
+        if 0 < beyond <= self.most_padding.get(key, 0.0):
+            return f"{beyond:,.0f} B of padding: weights and buckets begin at round addresses"
+        return None
+
+
+MEGATRON_ALIGNMENT, MEGATRON_BUCKET = 64, 128
+"""Weights begin at multiples of 64 elements, buckets end at multiples of lcm(ranks, 128):
+megatron/core/distributed/param_and_grad_buffer.py."""
+
+
+ENDS = 4
+"""Weights outside of layers, at most: embeddings, final norm, output layer."""
 
 
 def from_model(
@@ -76,6 +99,16 @@ def from_model(
                 out.skipped[row.dim] = "the tokens of a microbatch could not be read from the traffic"
                 continue
             out.add(row.dim, row.primitive, row.sent_bytes_per_step / len(stages))
+            if row.dim == "dp" and family(profile) == "megatron" and config.zero_stage:
+                key = (row.dim, row.primitive)
+                out.most_padding[key] = out.most_padding.get(key, 0.0) + _padding(row, model) / len(stages)
             by_overlap[row.dim][row.overlap] += row.sent_bytes_per_step
     out.overlap = {dim: max(sizes, key=lambda kind: sizes[kind]) for dim, sizes in by_overlap.items()}
     return out
+
+
+def _padding(row: CommRow, model: ModelSpec) -> float:
+    """Most bytes that alignment can add to what a rank sends of its flat buffers in a step."""
+    tensors = sum(len(layer_weights(model, layer)) for layer in range(model.layers)) + ENDS
+    added = tensors * (MEGATRON_ALIGNMENT - 1) + lcm(row.group_size, MEGATRON_BUCKET)
+    return added * dtype_bytes(row.dtype) * row.sent_bytes_per_step / max(row.payload_bytes, 1)

@@ -96,7 +96,7 @@ def reconcile(ranks: Sequence[Measured], layout: Layout, exposure: Exposure | No
     stages = [layout.stage_of_rank.get(r.source.rank, 0) if r.source.rank is not None else 0 for r in ranks]
     best: tuple[float, Predicted, list[Line]] | None = None
     refused = "no profile can predict this layout"
-    for name, assumed in itertools.product(_profiles(options, layout), _stages_to_try(layout)):
+    for name, assumed in itertools.product(_profiles(options, layout, seen), _stages_to_try(layout)):
         try:
             predicted = _predict(model, seen, assumed, name, stages, options)
         except LedgerError as error:
@@ -113,11 +113,13 @@ def reconcile(ranks: Sequence[Measured], layout: Layout, exposure: Exposure | No
     return Reconciled(_document(best[1], best[2], model, layout, exposure), None)
 
 
-def _profiles(options: Options, layout: Layout) -> list[str]:
+def _profiles(options: Options, layout: Layout, seen: Traffic) -> list[str]:
     """The profiles to try; the one that layout inference believes in first, so that it wins ties."""
     if options.ledger_profile != "auto":
         return [options.ledger_profile]
-    return sorted(PROFILES, key=lambda name: name != layout.profile)
+    trains = any(flow.phase in ("backward", "optimizer") for flow in seen)
+    names = [name for name, each in PROFILES.items() if each.training or not trains]
+    return sorted(names, key=lambda name: name != layout.profile)
 
 
 def _stages_to_try(layout: Layout) -> list[Layout]:
@@ -218,7 +220,7 @@ def _line(key: Key, observed: float, calls: float, predicted: Predicted, layout:
         return Line(key, expected, observed, named, "explained" if causes else "match", said or origin)
     if key[0] == "control":
         return Line(key, expected, observed, named, "explained", CONTROL)
-    cause = _cause(key, expected or 0.0, observed - named, layout)
+    cause = _cause(key, expected or 0.0, observed - named, layout) or predicted.padding(key, observed - named)
     if cause:
         return Line(key, expected, observed, named, "explained", "; ".join(part for part in (cause, said) if part))
     verdict = "extra" if not expected else "missing" if not observed else "differs"
@@ -232,6 +234,9 @@ def _cause(key: Key, expected: float, observed: float, layout: Layout) -> str | 
         return None
     if key == ("tp", "all_gather") and 2 * observed == 3 * expected:
         return "backward gathers the inputs of column-parallel linears again, for their weight gradients"
+    if key == ("tp", "all_reduce") and layout.sequence_parallel and not observed % expected:
+        # A DTensor gradient that is still partial is reduced wherever the optimizer uses it.
+        return f"gradients of weights that every tp rank holds are reduced {observed / expected:g} times"
     if key[0] == "dp" and m > 1 and observed == m * expected:
         return f"in each of {m} microbatches instead of once per step"
     if key == ("dp", "all_gather") and 2 * observed == expected:
