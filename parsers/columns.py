@@ -82,10 +82,11 @@ def nanoseconds(raws: Sequence[Any]) -> Ints:
 
 
 def _nanoseconds_slowly(raws: Sequence[Any]) -> Ints:
-    return np.fromiter((_one_nanosecond(bytes(raw)) for raw in raws), np.int64, len(raws))
+    return np.fromiter((nanosecond(bytes(raw)) for raw in raws), np.int64, len(raws))
 
 
-def _one_nanosecond(raw: bytes) -> int:
+def nanosecond(raw: bytes) -> int:
+    """One time, as `nanoseconds` reads it."""
     try:
         value = Decimal(raw.strip(b'" ').decode("ascii"))
         number = int((value * 1000).to_integral_value(ROUND_HALF_EVEN)) if abs(value) < 2**63 else NULL

@@ -356,8 +356,10 @@ class Elements(Generic[Batch]):
                     at = start
                     break
                 at, batch = self._mend(start, ends, at)
-                if batch is not None:
-                    yield batch
+                if batch is None:
+                    commas = 1  # what stood before the next event is lost
+                    continue
+                yield batch
             commas = 0
         return self._pause(at)
 

@@ -97,7 +97,7 @@ def _trace(source: Source, rows: Rows, header: Header, health: Health, part: Par
         cpu_marks=made.cpu_marks,
         steps=made.steps,
         groups=header.groups if alone else tables.empty(tables.GROUPS),
-        health=dataclasses.replace(health, last_good_ts_ns=made.last_ns, notes=tuple(notes)),
+        health=dataclasses.replace(health, notes=tuple(notes)),
         devices=header.devices,
         metadata=_metadata(rows, header, part),
     )
@@ -221,5 +221,6 @@ def _health(source: Source, damage: Damage, decoder: Decoder, rows: Rows, header
         quarantined=sum(quarantined.values()),
         dropped=damage.dropped,
         first_damage_byte=damage.first_byte,
+        last_good_ts_ns=rows.last_ts,
         notes=tuple(notes),
     )

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parsers import tables
-from parsers.columns import NULL, Columns, Ints, Names, integer, integers, nanoseconds
+from parsers.columns import NULL, Columns, Ints, Names, integer, integers, nanosecond, nanoseconds
 from parsers.kineto_comm import COMM_LAYERS, CommArgs, CommTexts
 from parsers.kineto_events import (
     GPU_KIND_OF,
@@ -136,6 +136,7 @@ class Rows:
         self.quarantined: Counter[str] = Counter()
         self.lenient_flaws: set[str] = set()
         self.events = 0
+        self.last_ts: int | None = None  # start of the last event kept, in order of the file
         self.keep_operators = True
         self._operator_names = _Choice(_choose_operator)
         self._annotation_names = _Choice(_choose_annotation)
@@ -156,10 +157,15 @@ class Rows:
     def take(self, events: Sequence[Any]) -> None:
         """Keep what is wanted of one batch."""
         bucket_of = self._buckets.get
+        last = None
         for event in events:
             bucket = bucket_of(type(event))
             if bucket is not None:
                 bucket.append(event)
+                last = event
+        if last is not None:
+            ts = nanosecond(bytes(last.ts))
+            self.last_ts = ts if ts != NULL else self.last_ts
         self._places = None
         if self._cpu_events and self._gpu_events:  # rare: Kineto writes all CPU events first
             self._places = {id(event): index for index, event in enumerate(events)}

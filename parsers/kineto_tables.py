@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from parsers import tables
-from parsers.columns import NULL, Columns, int_array
+from parsers.columns import NULL, int_array
 from parsers.kineto_rows import MARK_KINDS, Rows
 from parsers.kineto_split import Part
 
@@ -22,14 +22,13 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class RankTables:
-    """The tables of one rank, and the span of its events."""
+    """The tables of one rank, and what was noticed when they were made."""
 
     gpu_events: pa.Table
     comm_records: pa.Table
     launches: pa.Table
     cpu_marks: pa.Table
     steps: pa.Table
-    last_ns: int | None  # when its last event ended
     outside_window: int  # GPU events that begin before or after the capture
     comm: Mask  # its communication rows
 
@@ -47,6 +46,7 @@ def finish(rows: Rows, base_ns: int) -> None:
     for columns in (rows.gpu, rows.comm, rows.launches, rows.marks):
         if base_ns and columns.rows:
             columns.replace("ts_ns", columns.column("ts_ns") + base_ns)
+    rows.last_ts = None if rows.last_ts is None else rows.last_ts + base_ns
     rows.window = {edge: ts + base_ns for edge, ts in rows.window.items()}
 
 
@@ -86,23 +86,15 @@ def rank_tables(rows: Rows, part: Part) -> RankTables:
     rows.comm.replace("gpu_event", _renumbered(original, gpu))
     comm_table = rows.comm.table(kept)
     rows.comm.replace("gpu_event", original)
-    ends = [_last_end(rows.gpu, gpu), _last_end(rows.marks, marks), _last_end(rows.comm, comm)]
     return RankTables(
         gpu_events=rows.gpu.table(np.flatnonzero(gpu)),
         comm_records=comm_table,
         launches=rows.launches.table(np.flatnonzero(launches)),
         cpu_marks=rows.marks.table(np.flatnonzero(marks)),
         steps=_steps(rows, gpu, marks),
-        last_ns=max((end for end in ends if end is not None), default=None),
         outside_window=_outside(rows, gpu),
         comm=comm,
     )
-
-
-def _last_end(columns: Columns, mask: Mask) -> int | None:
-    if not mask.any():
-        return None
-    return int((columns.column("ts_ns") + columns.column("dur_ns"))[mask].max())
 
 
 def _outside(rows: Rows, gpu: Mask) -> int:

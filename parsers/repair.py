@@ -155,6 +155,8 @@ class _Repair:
                 break
             if not key and follows == b'"' and _KEY.match(self.text, after):
                 break  # a comma is missing
+            if not key and follows == b":":
+                raise _UnrepairableError  # a key inside a value: two events run into each other
             end += 1
         self.out.append(b'"' + self._content(self.text[at + 1 : end]) + b'"')
         return end + 1

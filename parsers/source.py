@@ -94,12 +94,16 @@ class Source:
         self.close()
 
 
-def open_source(path: str | os.PathLike[str], limits: Limits | None = None) -> Source:
+def open_source(
+    path: str | os.PathLike[str], limits: Limits | None = None, *, ahead: bool = True, block_bytes: int = BLOCK_BYTES
+) -> Source:
     """Open a file for reading, whatever its compression; the content decides, not the name.
 
     Args:
         path: a local path, or a URL that ``fsspec`` understands (``s3://...``), if that is installed.
         limits: how far the data may grow.
+        ahead: whether a thread may decompress ahead.
+        block_bytes: how much is read at a time.
 
     Raises:
         InputError: no such file, not readable, empty, or a package for it is missing.
@@ -120,10 +124,20 @@ def open_source(path: str | os.PathLike[str], limits: Limits | None = None) -> S
     kind = next((kind for start, kind in _MAGIC if magic.startswith(start)), None)
     faults: list[Fault] = []
     if kind is None:
-        return Source(name, _plain(file), size, faults)
+        return Source(name, _plain(file, block_bytes), size, faults)
     stored = _Stored(file, reopen)
-    blocks = _guard(_blocks(_DECODERS[kind](stored, faults)), stored, limits, name)
-    return Source(name, blocks if size <= 4 * _PIECE_BYTES else _ahead(blocks), size, faults)
+    blocks = _guard(_blocks(_DECODERS[kind](stored, faults), block_bytes), stored, limits, name)
+    return Source(name, _ahead(blocks) if ahead and size > 4 * _PIECE_BYTES else blocks, size, faults)
+
+
+def peek(path: str | os.PathLike[str], size: int = _PIECE_BYTES) -> bytes:
+    """The first ``size`` bytes of a file, decompressed; fewer where it is short or damaged.
+
+    Raises:
+        InputError: it cannot be opened or is empty.
+    """
+    with open_source(path, ahead=False, block_bytes=size) as source:
+        return source.head[:size]
 
 
 def _reason(error: OSError) -> str:
@@ -172,20 +186,20 @@ class _Stored:
         return piece
 
 
-def _plain(file: IO[bytes]) -> Iterator[bytes]:
+def _plain(file: IO[bytes], block_bytes: int) -> Iterator[bytes]:
     with file:
-        while block := file.read(BLOCK_BYTES):
+        while block := file.read(block_bytes):
             yield block
 
 
-def _blocks(pieces: Iterator[bytes]) -> Iterator[bytes]:
+def _blocks(pieces: Iterator[bytes], block_bytes: int) -> Iterator[bytes]:
     """Join decompressed pieces to blocks, so that a block is worth a trip through the queue."""
     held: list[bytes] = []
     size = 0
     for piece in pieces:
         held.append(piece)
         size += len(piece)
-        if size >= BLOCK_BYTES:
+        if size >= block_bytes:
             yield b"".join(held)
             held, size = [], 0
     if size:

@@ -178,7 +178,7 @@ class Health:
     quarantined: int = 0  # events set aside because their values make no sense
     dropped: int = 0  # events lost
     first_damage_byte: int | None = None
-    last_good_ts_ns: int | None = None
+    last_good_ts_ns: int | None = None  # start of the last event kept, in order of the file
     notes: tuple[str, ...] = ()  # one sentence per kind of fault, with counts
 
 

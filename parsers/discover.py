@@ -1,0 +1,172 @@
+"""From what a user types (files, patterns, directories) to the trace files of one job."""
+
+from __future__ import annotations
+
+import glob
+import importlib
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from parsers.errors import InputError
+
+_MAGIC = re.compile(r"[*?\[]")
+_DIGITS = re.compile(r"(\d+)")
+_MERGED = re.compile(r"merged-(?P<run>.+?)\.trace\.json(?:\.gz)?\Z")
+_TRACE_NAME = re.compile(r"\.json(?:\.gz|\.zst|\.xz)?\Z")
+_JSON = (b"{", b"[")
+_NAMED_IN_NOTES = 3
+
+
+@dataclass(frozen=True)
+class Found:
+    """The files to read.
+
+    Attributes:
+        paths: in natural order (rank2 before rank10) within each argument, each file once.
+        notes: one sentence for each kind of file that was left out.
+    """
+
+    paths: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+def expand(arguments: Sequence[str | os.PathLike[str]]) -> Found:
+    """Find the traces that the arguments name.
+
+    A file is taken as it is. A pattern stands for the files it matches. A directory stands for all traces in it and
+    below it, told by their content; other JSON files beside them are left out with a note. URLs (``s3://...``) work in
+    the same way where ``fsspec`` is installed, told by name.
+
+    Raises:
+        InputError: a path does not exist, a pattern matches nothing, a directory holds no trace.
+    """
+    paths: dict[str, str] = {}  # by real path, so that a file comes once
+    left_out: dict[str, list[str]] = {"that are no traces": [], "that are empty or cannot be opened": []}
+    for argument in arguments:
+        name = os.fspath(argument)
+        for path in _remote(name) if "://" in name else _local(name, left_out):
+            paths.setdefault(path if "://" in path else os.path.realpath(path), path)
+    chosen, notes = _without_merged(list(paths.values()))
+    for why, names in left_out.items():
+        if names:
+            more = len(names) - _NAMED_IN_NOTES
+            listed = ", ".join(names[:_NAMED_IN_NOTES]) + (f" and {more} more" if more > 0 else "")
+            notes.append(f"{len(names)} JSON files {why} were left out: {listed}")
+    return Found(tuple(chosen), tuple(notes))
+
+
+def natural_key(path: str) -> list[tuple[int, int, str]]:
+    """A sorting key that takes runs of digits as numbers."""
+    return [(0, int(part), part) if part.isdigit() and part.isascii() else (1, 0, part) for part in _DIGITS.split(path)]
+
+
+def _local(name: str, left_out: dict[str, list[str]]) -> Iterator[str]:
+    path = Path(name)
+    if path.is_dir():
+        yield from _directory(path, left_out)
+    elif path.exists():
+        yield name
+    elif _MAGIC.search(name):
+        matches = sorted(glob.glob(name, recursive=True), key=natural_key)  # noqa: PTH207 (keeps the user's spelling)
+        if not matches:
+            raise InputError("no file matches this pattern", path=name, hint="check it, and quote it for the shell")
+        for match in matches:
+            yield from _directory(Path(match), left_out) if Path(match).is_dir() else [match]
+    else:
+        raise InputError("no such file or directory", path=name, hint="check the path")
+
+
+def _directory(root: Path, left_out: dict[str, list[str]]) -> Iterator[str]:
+    found = 0
+    seen = 0
+    for path in _walk(root):
+        seen += 1
+        kind = _kind(path)
+        if kind == "trace":
+            found += 1
+            yield str(path)
+        elif kind in left_out:
+            left_out[kind].append(path.name)
+    if not found:
+        what = f"none of its {seen} files is one" if seen else "it holds no files"
+        raise InputError(
+            f"no traces in this directory ({what})", path=str(root), hint="give the folder with the traces"
+        )
+
+
+def _walk(root: Path) -> Iterator[Path]:
+    """Regular files below a directory in natural order; a directory reached twice (a loop of links) is entered once."""
+    entered: set[tuple[int, int]] = set()
+    stack = [root]
+    while stack:
+        here = stack.pop()
+        try:
+            info = here.stat()
+            if stat.S_ISREG(info.st_mode):
+                yield here
+                continue
+            if not stat.S_ISDIR(info.st_mode) or (info.st_dev, info.st_ino) in entered:
+                continue
+            entered.add((info.st_dev, info.st_ino))
+            children = [child for child in here.iterdir() if not child.name.startswith(".")]
+        except OSError:
+            continue
+        stack.extend(sorted(children, key=lambda child: natural_key(child.name), reverse=True))
+
+
+def _kind(path: Path) -> str:
+    """``trace``, ``other``, or why a JSON file is left out (the keys of the notes)."""
+    from parsers.registry import formats
+    from parsers.source import peek
+
+    try:
+        head = peek(path)
+    except InputError:
+        head = b""
+    if not head:
+        return "that are empty or cannot be opened" if _TRACE_NAME.search(path.name) else "other"
+    if any(known.sniff(head) for known in formats()):
+        return "trace"
+    return "that are no traces" if head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in _JSON else "other"
+
+
+def _without_merged(paths: list[str]) -> tuple[list[str], list[str]]:
+    """Leave out SGLang's fused copy (``merged-RUN.trace.json.gz``) where the ranks it was made of are there."""
+    folders: dict[str, list[str]] = {}
+    for path in paths:
+        folder, name = os.path.split(path)
+        folders.setdefault(folder, []).append(name)
+
+    def is_copy(path: str) -> bool:
+        folder, name = os.path.split(path)
+        match = _MERGED.match(name)
+        return match is not None and any(other.startswith(match["run"]) for other in folders[folder])
+
+    copies = [path for path in paths if is_copy(path)]
+    notes = [f"{Path(path).name} was left out: the files it was merged from are beside it" for path in copies]
+    return [path for path in paths if path not in copies], notes
+
+
+def _remote(url: str) -> Iterable[str]:
+    try:
+        core: Any = importlib.import_module("fsspec.core")
+    except ImportError:
+        raise InputError("a URL needs the fsspec package", path=url, hint="pip install 'commlens[s3]'") from None
+    try:
+        system, path = core.url_to_fs(url)
+        if _MAGIC.search(path):
+            matches = system.glob(path)
+        elif system.isdir(path):
+            matches = [name for name in system.find(path) if _TRACE_NAME.search(name)]
+        else:
+            return [url]
+    except (ImportError, OSError, ValueError) as error:
+        raise InputError(f"cannot be listed ({error})", path=url, hint="pip install 'commlens[s3]'") from None
+    if not matches:
+        raise InputError("no traces there", path=url, hint="check the URL")
+    return [system.unstrip_protocol(name) for name in sorted(matches, key=natural_key)]
