@@ -7,9 +7,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from heuristics.dimensions.claim import FAIR, STRONG, Claim, elements, of
+from heuristics.view import compact
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from heuristics.roles import Roles
     from heuristics.view import Family, RankView
@@ -30,7 +31,7 @@ class Axis:
     """
 
     degree: int
-    ranks: tuple[int, ...] | None
+    ranks: Sequence[int] | None
     weight: float
     claims: tuple[Claim, ...]
 
@@ -59,8 +60,10 @@ class Axes:
 
 def axes(view: RankView, roles: Roles) -> Axes:
     """Read the axes from the accepted claims of one rank."""
-    named = {dim: _axis(view, roles, dim) for dim in ("tp", "cp", "ep")}
-    found = {dim: axis for dim, axis in named.items() if axis is not None}
+    found: dict[str, Axis] = {}
+    for dim in ("tp", "cp", "ep"):
+        if roles.of(dim):
+            found[dim] = _axis(view, roles, roles.of(dim))
     gradients = roles.of("dp")
     stages = roles.of("pp", "stage_link")
     if stages:
@@ -96,12 +99,9 @@ def _weight(view: RankView, roles: Roles, claim: Claim) -> float:
     return min(margin, DOUBTFUL) if claim.group in view.doubtful else margin
 
 
-def _axis(view: RankView, roles: Roles, dim: str) -> Axis | None:
-    claims = roles.of(dim)
-    if not claims:
-        return None
+def _axis(view: RankView, roles: Roles, claims: Sequence[Claim]) -> Axis:
     groups = {c.group for c in claims}
-    if dim == "cp" and len(groups) == 2:  # exchange in an inner group, ring in an outer one
+    if claims[0].dim == "cp" and len(groups) == 2:  # exchange in an inner group, ring in an outer one
         degree = 1
         for group in groups:
             degree *= view.group(group).size
@@ -128,7 +128,7 @@ def _pipeline(view: RankView, roles: Roles, claim: Claim, gradients: list[Claim]
     step = min(abs(peer - view.rank) for peer in peers)
     if any((peer - view.rank) % step for peer in peers) or len(group.ranks) % step:
         return Axis(0, None, weight, (claim,))
-    chain = tuple(r for r in group.ranks if (r - view.rank) % step == 0)
+    chain = compact([r for r in group.ranks if (r - view.rank) % step == 0])
     certain = step > 1 or not any(view.group(c.group).size < len(group.ranks) for c in gradients)
     return Axis(len(chain), chain, weight if certain else min(weight, FAIR), (claim,))
 

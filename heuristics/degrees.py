@@ -210,19 +210,12 @@ def _from_sync(sync: Degree, cp: Degree, model: int | None, axes: Sequence[Axes]
 
 
 def _context_inside(axes: Sequence[Axes]) -> bool | None:
-    answers = set()
+    """Whether the context ranks lie inside the group that reduces gradients; one rank of a mesh tells for all."""
     for seen in axes:
         context, sync = seen.axes.get("cp"), seen.sync
-        if context is None or sync is None:
-            continue
-        both = [set(axis.ranks) if axis.ranks else _union(axis) for axis in (context, sync)]
-        if both[0] and both[1]:
-            answers.add(both[0] <= both[1])
-    return answers.pop() if len(answers) == 1 else None
-
-
-def _union(axis: Axis) -> set[int]:
-    return set(axis.ranks or ())
+        if context is not None and sync is not None and context.ranks and sync.ranks:
+            return set(context.ranks) <= set(sync.ranks)
+    return None
 
 
 def _checked(found: Degrees, world: int | None) -> Degrees:

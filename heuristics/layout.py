@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from heuristics.axes import Axes, axes
 from heuristics.degrees import Degree, Degrees, degrees
 from heuristics.guess import model_guess
@@ -16,11 +18,14 @@ from heuristics.resolve import resolved
 from heuristics.roles import Roles, roles
 from heuristics.schedule import Schedule, schedule
 from heuristics.sharding import Sharding, declared_sharding, sharding
-from heuristics.verdict import DIMENSIONS, Dim, DimensionVerdict, Inference, Layout
-from heuristics.view import RankView, views
+from heuristics.verdict import DIMENSIONS, DimensionVerdict, Inference, Layout
+from heuristics.view import RankView, signature, views
 
 if TYPE_CHECKING:
     from heuristics.labelled import LabelledRank
+
+ENOUGH_RANKS = 64
+"""Ranks looked at where every rank of a mesh says the same."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,13 @@ def infer(ranks: Sequence[LabelledRank], *, use_names: bool = True) -> Inference
 def infer_views(ranks: Sequence[RankView]) -> Inference:
     """`infer` on views."""
     ranks = resolved(ranks)
-    seen = [Seen(view, found, axes(view, found)) for view in ranks for found in (roles(view),)]
+    by_behaviour: dict[int, Roles] = {}
+    seen = []
+    for view in ranks:
+        known = signature(view)
+        if known not in by_behaviour:
+            by_behaviour[known] = roles(view)
+        seen.append(Seen(view, by_behaviour[known], axes(view, by_behaviour[known])))
     by_family = [family_dims(s.view, s.roles, s.axes) for s in seen]
     explained = 1.0 - unexplained_share(ranks, by_family)
     undecided = open_dimensions(ranks, by_family)
@@ -56,9 +67,9 @@ def infer_views(ranks: Sequence[RankView]) -> Inference:
     pipelines = [(s.view, claim) for s in seen for claim in s.roles.of("pp", "stage_link")[:1]]
     plan = schedule(pipelines, found.pp.value)
     layout = _layout(seen, found, plan)
-    dims: list[tuple[Dim, ...]] = []
-    for s, names in zip(seen, by_family, strict=True):
-        dims.append(tuple(names[index] for index in s.view.family_of_call.tolist()))
+    dims = (
+        np.array(names, dtype=object)[s.view.family_of_call].tolist() for s, names in zip(seen, by_family, strict=True)
+    )
     return Inference(layout, tuple(dims))
 
 
@@ -99,7 +110,8 @@ def _layout(seen: Sequence[Seen], found: Degrees, plan: Schedule) -> Layout:
 
 def _sharding(seen: Sequence[Seen], found: Degrees, plan: Schedule) -> Sharding | None:
     """The stage that the ranks agree on; the undecided verdict if none decides."""
-    verdicts = [sharding(s.view, s.axes.dense, plan.microbatches) for s in seen if s.axes.dense is not None]
+    alike = {id(s.axes.dense): s for s in seen if s.axes.dense is not None}  # ranks of one behaviour share the claim
+    verdicts = [sharding(s.view, s.axes.dense, plan.microbatches) for s in alike.values() if s.axes.dense is not None]
     if not verdicts:
         alone = [d for s in seen if (d := declared_sharding(s.view)) is not None]
         if alone:
@@ -156,14 +168,16 @@ def _context_kind(seen: Sequence[Seen], cp: int | None) -> str | None:
 
 
 def _order(seen: Sequence[Seen]) -> str | None:
-    orders = {order for s in seen if (order := rank_order(_own_groups(s))) is not None}
+    orders = {order for s in seen[:ENOUGH_RANKS] if (order := rank_order(_own_groups(s))) is not None}
     longest = max((len(order) for order in orders), default=0)
     best = {order for order in orders if len(order) == longest}
     return best.pop() if len(best) == 1 else None
 
 
-def _own_groups(s: Seen) -> dict[str, tuple[int, ...]]:
-    groups = {dim: axis.ranks for dim, axis in s.axes.axes.items() if axis.ranks and axis.degree > 1}
+def _own_groups(s: Seen) -> dict[str, Sequence[int]]:
+    groups: dict[str, Sequence[int]] = {
+        dim: axis.ranks for dim, axis in s.axes.axes.items() if axis.ranks and axis.degree > 1
+    }
     sync = s.axes.sync
     if sync is not None and sync.ranks and s.view.rank >= 0:
         data = without(sync.ranks, groups.get("cp", ()), s.view.rank)

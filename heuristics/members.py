@@ -35,8 +35,9 @@ def family_dims(view: RankView, roles: Roles, axes: Axes) -> list[Dim]:
     """The dimension of each family of a rank, by index."""
     named: dict[int, Dim] = {}
     owner: dict[int, Dim] = {}
+    dim: Dim
     for claim in reversed(roles.accepted):
-        dim: Dim = "pp" if claim in axes.ties else claim.dim
+        dim = "pp" if claim in axes.ties else claim.dim
         named |= dict.fromkeys(claim.families, dim)
         if claim.group >= 0:
             owner[claim.group] = dim
@@ -86,33 +87,32 @@ def open_dimensions(views: Sequence[RankView], dims: Sequence[Sequence[Dim]]) ->
     attends = any(view.attention_before.any() or not view.sequence.size for view in views)
     found: dict[str, list[str]] = {}
     for primitive, number in calls.items():
-        for dim in MAY_SERVE.get(primitive, ()):
-            if dim != "cp" or attends:
-                found.setdefault(dim, []).append(f"{number:.0f} {primitive}")
+        for served in MAY_SERVE.get(primitive, ()):
+            if served != "cp" or attends:
+                found.setdefault(served, []).append(f"{number:.0f} {primitive}")
     return {dim: " and ".join(said) for dim, said in found.items()}
 
 
 def merged_groups(seen: Sequence[tuple[RankView, Axes]], dim: str) -> tuple[tuple[int, ...], ...]:
     """The distinct groups of a dimension, sorted; of data parallelism those without the context ranks."""
-    groups: set[tuple[int, ...]] = set()
+    groups: set[Sequence[int]] = set()
     for view, axes in seen:
         if dim == "dp":
             groups |= _data_groups(view, axes)
         elif dim in axes.axes and axes.axes[dim].ranks:
-            groups.add(tuple(sorted(axes.axes[dim].ranks or ())))
-    return tuple(sorted(groups))
+            groups.add(axes.axes[dim].ranks or ())
+    return tuple(sorted({tuple(sorted(group)) for group in groups}))
 
 
-def _data_groups(view: RankView, axes: Axes) -> set[tuple[int, ...]]:
+def _data_groups(view: RankView, axes: Axes) -> set[Sequence[int]]:
     if axes.shard is not None and axes.replicate is not None:
-        return {tuple(sorted(a.ranks)) for a in (axes.shard, axes.replicate) if a.ranks}
+        return {axis.ranks for axis in (axes.shard, axes.replicate) if axis.ranks}
     if axes.sync is None or axes.sync.ranks is None:
         return set()
     context = axes.axes.get("cp")
-    inner = context.ranks if context is not None and context.ranks else ()
-    if view.rank < 0:
-        return {tuple(sorted(axes.sync.ranks))}
-    return {without(axes.sync.ranks, inner, view.rank)}
+    if context is None or not context.ranks or view.rank < 0:
+        return {axes.sync.ranks}
+    return {without(axes.sync.ranks, context.ranks, view.rank)}
 
 
 def alternatives(

@@ -86,7 +86,7 @@ def _on(view: RankView, family: Family, group: int) -> Family:
 def _group_of(
     view: RankView,
     claim: Claim,
-    others: Sequence[tuple[Claim, tuple[int, ...] | None]],
+    others: Sequence[tuple[Claim, Sequence[int] | None]],
     by_rank: dict[int, RankView],
 ) -> int | None:
     """The group of a claim, if its size, the groups of other dimensions or the other ranks leave only one."""
@@ -99,8 +99,8 @@ def _group_of(
 def _apart(
     view: RankView,
     claim: Claim,
-    ranks: tuple[int, ...] | None,
-    others: Sequence[tuple[Claim, tuple[int, ...] | None]],
+    ranks: Sequence[int] | None,
+    others: Sequence[tuple[Claim, Sequence[int] | None]],
 ) -> bool:
     """Whether a group shares only the rank itself with the groups of dimensions that must be orthogonal to it.
 
@@ -116,7 +116,7 @@ def _apart(
 def _fitting(view: RankView, claim: Claim) -> list[int]:
     """Declared groups of more than one member that have the size the payloads show, one per set of members."""
     sizes = {f.members for f in view.families if f.index in claim.families and f.members > 1}
-    seen: dict[tuple[int, ...] | int, int] = {}
+    seen: dict[Sequence[int] | int, int] = {}
     for index, group in enumerate(view.groups):
         if group.size > 1 and (not sizes or sizes == {group.size}):
             seen.setdefault(group.ranks if group.ranks is not None else -1 - index, index)

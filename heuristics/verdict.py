@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
@@ -99,4 +100,4 @@ class Inference:
     """
 
     layout: Layout
-    dims: tuple[tuple[Dim, ...], ...]
+    dims: tuple[Sequence[Dim], ...]

@@ -7,7 +7,7 @@ rank of a real job makes ten thousand calls and has twenty families, so everythi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,14 +37,14 @@ class GroupView:
 
     Attributes:
         size: number of members, 0 if not known.
-        ranks: global ranks in group order, or None.
+        ranks: global ranks in group order, or None; a `range` where they are evenly spaced.
         name: the identifier in the file, for joining only.
         desc: the description in the file; empty when names are not to be used.
         declared: named in the file's header.
     """
 
     size: int
-    ranks: tuple[int, ...] | None
+    ranks: Sequence[int] | None
     name: str
     desc: str
     declared: bool
@@ -206,6 +206,28 @@ def view(rank: LabelledRank, *, use_names: bool = True) -> RankView:
         runs_embedding_bags=bool(len(_named_times(rank, _is_embedding_bag))),
         ends_ns=ints(table, "ts_ns") + ints(table, "dur_ns", 0),
     )
+
+
+def compact(ranks: Sequence[int]) -> Sequence[int]:
+    """Ranks as a `range` if they are evenly spaced, else as a tuple: a world group costs nothing per rank that way."""
+    if len(ranks) < 2:
+        return tuple(ranks)
+    step = ranks[1] - ranks[0]
+    spaced = range(ranks[0], ranks[0] + step * len(ranks), step) if step > 0 else ()
+    return spaced if len(spaced) == len(ranks) and list(spaced) == list(ranks) else tuple(ranks)
+
+
+def signature(view: RankView) -> int:
+    """A hash of everything that roles are read from: ranks that do the same on groups of the same shape share it.
+
+    Groups count by size, description and which of them have the same members; peers by their distance.
+    """
+    same: dict[object, int] = {}
+    groups = tuple((g.size, g.desc, same.setdefault(g.ranks, len(same)), g.ranks is not None) for g in view.groups)
+    families = tuple(replace(f, peer=f.peer - view.rank if f.peer >= 0 else NULL) for f in view.families)
+    arrays = (view.sequence, view.phases, view.attention_before > 0, view.backward_before)
+    marks = (view.backward_after, view.has_backward, view.runs_experts, view.runs_embedding_bags, bool(view.actions))
+    return hash((view.world_size, groups, families, tuple(a.tobytes() for a in arrays), marks))
 
 
 def views(ranks: Sequence[LabelledRank], *, use_names: bool = True) -> tuple[RankView, ...]:
@@ -401,7 +423,7 @@ def _groups(table: pa.Table, use_names: bool) -> tuple[GroupView, ...]:
     return tuple(
         GroupView(
             size=size or (len(ranks) if ranks else 0),
-            ranks=tuple(ranks) if ranks else None,
+            ranks=compact(ranks) if ranks else None,
             name=name or "",
             desc=(desc or "") if use_names else "",
             declared=bool(declared),
@@ -485,7 +507,8 @@ def _since(rank: LabelledRank, launches: npt.NDArray[np.int64], step: npt.NDArra
     """Per launch (in order), the launch before it, or the start of its step if that is later."""
     before = np.concatenate([launches[:1], launches[:-1]])
     starts = np.append(ints(rank.trace.steps, "ts_ns"), np.iinfo(np.int64).min)
-    return np.maximum(before, starts[step])
+    latest: npt.NDArray[np.int64] = np.maximum(before, starts[step])
+    return latest
 
 
 def _is_expert(name: str, kernel: bool) -> bool:  # noqa: ARG001 (the words are the same in kernels and operators)

@@ -64,4 +64,4 @@ def test_names_raise_confidence_but_decide_nothing() -> None:
     plain = infer_views([rank(forward + backward, [group(0, 1)], world=2)])
     misnamed = infer_views([rank(forward + backward, [group(0, 1, desc="mesh_dp")], world=2)])
     assert plain.layout.tp == misnamed.layout.tp == 2
-    assert plain.dims == misnamed.dims == (("tp",) * 16,)
+    assert plain.dims == misnamed.dims == (["tp"] * 16,)
