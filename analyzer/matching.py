@@ -47,7 +47,7 @@ class _Calls:
     key: Ints  # 0, 1, 2, ... : the same collective
     rank: Ints  # position in the ranks given
     row: Ints  # row of that rank's COLLECTIVES
-    start: Ints
+    start: Ints  # ns since the first
     end: Ints
 
 
@@ -94,7 +94,9 @@ def _matched(ranks: Sequence[Labelled]) -> _Calls:
     _, key = np.unique(key[whole], return_inverse=True)
     order = np.argsort(key, kind="stable")
     _, rank, row, start, end = rest[whole][order].T
-    return _Calls(key.ravel()[order].astype(np.int64), rank, row, start, end)
+    # Times since the epoch do not fit a double to the nanosecond: count from the first arrival.
+    base = int(start.min()) if len(start) else 0
+    return _Calls(key.ravel()[order].astype(np.int64), rank, row, start - base, end - base)
 
 
 def _comparable(place: int, rank: Labelled, names: dict[tuple[object, ...], int]) -> Ints:

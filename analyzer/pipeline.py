@@ -48,13 +48,13 @@ def analyze(paths: Paths, **options: Any) -> Analysis:
 
 def analyze_with(paths: Paths, options: Options) -> Analysis:
     """As `analyze`, with the options as one object."""
-    from parsers.discover import expand
-
     from heuristics.layout import infer
+    from parsers.discover import expand
 
     check(options)
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-    everything = read_all(expand(given), options)
+    found = expand(given)
+    everything = read_all(found.paths, options)
     traces = [r.labelled.trace for r in everything]
     who = roster(traces)
     ranks = [everything[i] for i in who.keep]
@@ -64,7 +64,7 @@ def analyze_with(paths: Paths, options: Options) -> Analysis:
     measured = [
         _measure(r, d, w, nodes, options) for r, d, w in zip(ranks, inference.dims, matching.wait_ns, strict=True)
     ]
-    quality = trust(traces, ranks, who, matching.clock)
+    quality = trust(traces, ranks, who, matching.clock, found.notes)
     if options.strict:
         _insist(quality, traces)
     return _document(traces, who, quality, measured, inference, nodes, options)

@@ -7,7 +7,6 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analyzer.exposure import gpu_work, timeline
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from heuristics.kernel_table import KernelTable
 
 
-def read_all(paths: Sequence[Path], options: Options) -> list[Labelled]:
+def read_all(paths: Sequence[str], options: Options) -> list[Labelled]:
     """Read and label every file.
 
     Args:
@@ -40,11 +39,11 @@ def read_all(paths: Sequence[Path], options: Options) -> list[Labelled]:
     for done, found in enumerate(_run(jobs, options.workers), 1):
         out += found
         if options.progress is not None:
-            options.progress(done, len(paths), str(paths[done - 1]))
+            options.progress(done, len(paths), paths[done - 1])
     return out
 
 
-def _run(jobs: Sequence[tuple[Path, KernelTable | None, bool]], workers: int) -> Iterator[list[Labelled]]:
+def _run(jobs: Sequence[tuple[str, KernelTable | None, bool]], workers: int) -> Iterator[list[Labelled]]:
     workers = min(workers, len(jobs))
     if workers <= 1:
         yield from map(_read_one, jobs)
@@ -58,7 +57,7 @@ def _start_method() -> str:
     return "fork" if sys.platform == "linux" and threading.active_count() == 1 else "spawn"
 
 
-def _read_one(job: tuple[Path, KernelTable | None, bool]) -> list[Labelled]:
+def _read_one(job: tuple[str, KernelTable | None, bool]) -> list[Labelled]:
     from heuristics.label import label
     from parsers import read
 

@@ -14,7 +14,9 @@ from heuristics.arrays import NULL, ints
 from parsers.tables import RankTrace
 
 
-def trust(traces: Sequence[RankTrace], ranks: Sequence[Labelled], roster: Roster, clock: Clock) -> Trust:
+def trust(
+    traces: Sequence[RankTrace], ranks: Sequence[Labelled], roster: Roster, clock: Clock, notes: Sequence[str] = ()
+) -> Trust:
     """Take stock.
 
     Args:
@@ -22,6 +24,7 @@ def trust(traces: Sequence[RankTrace], ranks: Sequence[Labelled], roster: Roster
         ranks: what of it is analysed.
         roster: who is there.
         clock: how far the ranks' clocks agree.
+        notes: what was found beside the traces.
     """
     return Trust(
         ranks_present=list(roster.present),
@@ -35,7 +38,7 @@ def trust(traces: Sequence[RankTrace], ranks: Sequence[Labelled], roster: Roster
         comm_time_with_group=_share_of_time(ranks, "group"),
         comm_calls_with_bytes=_calls_with_bytes(ranks),
         clock=clock,
-        warnings=[*roster.warnings, *_notes(traces, ranks)],
+        warnings=[*notes, *roster.warnings, *_notes(traces, ranks)],
     )
 
 
