@@ -15,6 +15,7 @@ from heuristics.arrays import NULL, codes, ints, lists
 from heuristics.columns import Ints, at, first, none, take
 from heuristics.dtypes import NAMES, normalise
 from heuristics.kernel_table import LAYOUTS, Operator
+from heuristics.primitives import UNKNOWN
 
 if TYPE_CHECKING:
     from heuristics.calls import Records
@@ -113,7 +114,10 @@ def gather(records: Records, seen: Evidence, read: shapes.Sizes, direction: Ints
 
 
 def kept(arguments: Arguments, own: Ints) -> Ints:
-    """Elements of each uneven all-to-all that stay on this rank; `NULL` where its entry of the splits is not known."""
+    """Elements that stay on this rank, of each call with split lists; `NULL` for calls without.
+
+    `UNKNOWN` where there is a list, but not this rank's entry of it.
+    """
     splits = pa.chunked_array([arguments.in_split]) if len(own) else pa.chunked_array([], type=_SPLITS)
     offsets, flat = lists(pa.table({"splits": splits}), "splits")
     begin, length = offsets[:-1], np.diff(offsets)
@@ -124,7 +128,8 @@ def kept(arguments: Arguments, own: Ints) -> Ints:
     total = np.concatenate([[0], np.cumsum(flat)])
     rows = np.where(cut, arguments.rows, np.where(length > 0, total[begin + length] - total[begin], NULL))
     ready = inside & (rows >= 0) & (arguments.in_nelems >= 0)
-    return np.where(ready, mine * (arguments.in_nelems // np.maximum(rows, 1)), NULL)
+    stays = np.where(ready, mine * (arguments.in_nelems // np.maximum(rows, 1)), UNKNOWN)
+    return np.where(length > 0, stays, NULL)
 
 
 def _dtype(records: Records, seen: Evidence, read: shapes.Sizes, layers: Sequence[Ints]) -> Ints:

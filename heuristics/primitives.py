@@ -27,6 +27,9 @@ ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, SEND_RECV, BROADCAST, REDUCE
     len(PRIMITIVES)
 )
 
+UNKNOWN = -2
+"""Of an uneven all-to-all: part of what was handed in stays here, but how much is not known."""
+
 ROOTED = (BROADCAST, REDUCE, GATHER, SCATTER)
 
 # What a library may run a primitive as without anybody being wrong: NCCL builds all-to-all, gather and scatter from
@@ -130,7 +133,7 @@ def payload(
         out_nelems: elements handed out.
         group_size: ranks in the group.
         itemsize: bytes per element.
-        kept: of an uneven all-to-all, the elements that stay on this rank; else `NULL`.
+        kept: of an uneven all-to-all, the elements that stay on this rank, or `UNKNOWN`; else `NULL`.
     """
     ins, outs, n = in_nelems.copy(), out_nelems.copy(), group_size
     for kind, whole, part in ((ALL_GATHER, outs, ins), (REDUCE_SCATTER, ins, outs)):
@@ -150,8 +153,8 @@ def payload(
     whole_known = (elements >= 0) & ((itemsize > 0) | (elements == 0))
     size = np.where(whole_known, elements * np.maximum(itemsize, 0), NULL)
     sent = _sent(primitive, n, size)
-    uneven = (primitive == ALL_TO_ALL) & (kept >= 0) & (size >= 0)
-    sent[uneven] = ((ins - kept) * itemsize)[uneven]
+    uneven = (primitive == ALL_TO_ALL) & (kept != NULL) & (size >= 0)
+    sent[uneven] = np.where(kept == UNKNOWN, NULL, (ins - kept) * itemsize)[uneven]
     sent[(primitive == SEND_RECV) & (direction == DIRECTIONS.index("recv"))] = 0
     sent[n == 1] = 0
     return Payload(ins, outs, n, size, sent)
