@@ -1,0 +1,155 @@
+"""Steps: marked, inferred, whole or cut."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import parsers
+from heuristics.label import label
+from heuristics.repetition import believed, by_period
+from heuristics.steps import step_at
+from parsers.tables import Health
+from tests.heuristics.traces import TraceMaker
+
+ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+GEMM = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n"
+
+
+def test_moments_outside_of_all_steps_have_none() -> None:
+    begin, end = np.array([100, 200, 400]), np.array([200, 300, 500])
+    moments = np.array([-1, 99, 100, 199, 200, 299, 300, 450, 500])
+    assert step_at(begin, end, moments).tolist() == [-1, -1, 0, 0, 1, 1, -1, 2, -1]
+
+
+def test_a_kernel_belongs_to_the_step_that_launched_it() -> None:
+    make = TraceMaker()
+    make.step(5, 0, 100)
+    make.step(6, 100, 100)
+    make.kernel(ALL_REDUCE, 150, 20, launch=90)
+    make.kernel(ALL_REDUCE, 180, 20, launch=120)
+    found = label(make.done())
+    assert found.collectives["step"].to_pylist() == [0, 1]
+    assert found.steps.table["number"].to_pylist() == [5, 6]
+
+
+def test_without_launches_a_kernel_belongs_to_the_step_in_which_it_ran() -> None:
+    make = TraceMaker()
+    make.step(5, 0, 100)
+    make.step(6, 100, 100)
+    make.kernel(ALL_REDUCE, 50, 20)
+    make.kernel(ALL_REDUCE, 180, 20)
+    assert label(make.done()).collectives["step"].to_pylist() == [0, 1]
+
+
+def test_a_step_past_the_last_readable_byte_is_cut() -> None:
+    make = TraceMaker()
+    make.step(0, 0, 100)
+    make.step(1, 100, 100)
+    whole = label(make.done()).steps
+    assert whole.complete.tolist() == [True, True]
+    cut = label(make.done(health=Health(complete=False, last_good_ts_ns=150_000))).steps
+    assert cut.complete.tolist() == [True, False]
+
+
+def test_a_step_with_dropped_kernels_is_cut(shared: Path) -> None:
+    folder = shared / "data" / "pains"
+    expected = json.loads((folder / "EXPECT.json").read_text())["19_dropped_kernels"]
+    (trace,) = parsers.read(folder / "19_dropped_kernels" / "trace.json")
+    steps = label(trace).steps
+    numbers = steps.table["number"].to_pylist()
+    assert [n for n, whole in zip(numbers, steps.complete, strict=True) if not whole] == expected["incomplete_steps"]
+
+
+def test_steps_are_inferred_from_the_period_of_the_calls(shared: Path) -> None:
+    folder = shared / "data" / "pains"
+    expected = json.loads((folder / "EXPECT.json").read_text())["07_no_profiler_step"]
+    (trace,) = parsers.read(folder / "07_no_profiler_step" / "trace.json")
+    found = label(trace)
+    assert found.steps.source == "inferred"
+    assert found.steps.table.num_rows == expected["steps"]
+    assert {ns / 1000 for ns in found.steps.table["dur_ns"].to_pylist()} == {expected["step_us"]}
+    assert found.steps.complete.all()
+    assert found.collectives["step"].to_pylist() == [0] * 4 + [1] * 4 + [2] * 4
+
+
+def test_layers_that_repeat_without_a_pause_are_not_steps() -> None:
+    make = TraceMaker()
+    for layer in range(20):
+        make.kernel(GEMM, 100 * layer, 60)
+        make.kernel(ALL_REDUCE, 100 * layer + 60, 40)
+    assert label(make.done()).steps.source == "none"
+
+
+def test_repetitions_of_unequal_length_are_not_steps() -> None:
+    make = TraceMaker()
+    for start in (0, 1000, 2500, 2900):
+        make.kernel(ALL_REDUCE, start, 40)
+    assert label(make.done()).steps.source == "none"
+
+
+@pytest.mark.parametrize("name", ["lightllm_tp8_decode", "lightllm_ep8_decode", "vllm_tp8_b200"])
+def test_one_forward_pass_is_not_cut_into_layers(shared: Path, name: str) -> None:
+    (trace,) = parsers.read(shared / "data" / "real" / name / "rank0.json.gz")
+    assert label(trace).steps.source == "none"
+
+
+def test_steps_are_inferred_from_the_optimizers_marks() -> None:
+    """Two optimizers a step; the first step began before the window and is told by its number of calls."""
+    make = TraceMaker()
+    for k in range(3):
+        for i in range(4):
+            at = 1000 * k + 100 * i
+            if k or i > 1:
+                make.mark("autograd", "autograd::engine::evaluate_function: MmBackward0", at, 50)
+                make.record("c10d", "c10d::allreduce_", at + 10, 20)
+        make.mark("optimizer", "Optimizer.step#Muon.step", 1000 * k + 500, 100)
+        make.mark("optimizer", "Optimizer.step#AdamW.step", 1000 * k + 700, 100)
+    found = label(make.done())
+    assert found.steps.source == "inferred"
+    assert found.collectives["step"].to_pylist() == [0] * 2 + [1] * 4 + [2] * 4
+    assert found.steps.complete.tolist() == [False, True, True]
+    end = [a + b for a, b in zip(*found.steps.table.select(["ts_ns", "dur_ns"]).to_pydict().values(), strict=True)]
+    assert end == [800_000, 1_800_000, 2_800_000]
+
+
+A, B, C = 0, 1, 2
+
+
+def test_a_name_used_for_several_primitives_is_not_believed() -> None:
+    name = np.array([9, 9, 9, 9, 4, 4])
+    says = np.array([A, A, A, A, B, B])
+    known = np.array([A, B, -1, -1, B, -1])
+    assert believed(name, says, known).tolist() == [A, A, -1, -1, B, B]
+
+
+def test_a_name_used_for_one_other_primitive_means_that_one() -> None:
+    name, says = np.array([9] * 5), np.array([A] * 5)
+    assert believed(name, says, np.array([C, C, C, -1, -1])).tolist() == [A, A, A, C, C]
+    # but not where it is mostly left unexplained
+    assert believed(name, says, np.array([C, -1, -1, -1, -1])).tolist() == [A, A, A, A, A]
+
+
+def _period(primitives: list[int], lanes: list[int] | None = None, names: list[int] | None = None) -> list[int]:
+    n = len(primitives)
+    return by_period(
+        np.array(lanes or [0] * n), np.arange(n), np.array(names or [7] * n), np.array(primitives)
+    ).tolist()
+
+
+def test_the_order_of_a_stream_names_what_came_before_the_window() -> None:
+    assert _period([-1, -1, A, B, C, A, B, C]) == [B, C, -1, -1, -1, -1, -1, -1]
+
+
+def test_an_order_that_is_not_kept_names_nothing() -> None:
+    assert _period([-1, A, B, C, A, C, B]) == [-1] * 7
+    assert _period([-1, A, B]) == [-1] * 3
+
+
+def test_streams_repeat_on_their_own_and_names_must_repeat_too() -> None:
+    lanes = [0, 1, 0, 1, 0, 1]
+    assert _period([-1, -1, A, B, A, B], lanes) == [A, B, -1, -1, -1, -1]
+    assert _period([-1, A, A, A], names=[3, 7, 7, 7]) == [-1] * 4
