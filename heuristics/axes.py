@@ -75,8 +75,8 @@ def axes(view: RankView, roles: Roles) -> Axes:
     if hybrid is not None:
         shard, replicate = (_single(view, roles, claim) for claim in hybrid)
         rest = [c for c in gradients if c not in hybrid]
-        sync = Axis(shard.degree * replicate.degree, None, min(shard.weight, replicate.weight), hybrid)
-        return Axes(MappingProxyType(found), sync, shard, replicate, tuple(rest), tuple(ties), hybrid[0])
+        both = Axis(shard.degree * replicate.degree, None, min(shard.weight, replicate.weight), hybrid)
+        return Axes(MappingProxyType(found), both, shard, replicate, tuple(rest), tuple(ties), hybrid[0])
     dense = _dense(view, gradients)
     experts = tuple(c for c in gradients if dense is not None and view.group(c.group) != view.group(dense.group))
     sync = _single(view, roles, dense) if dense is not None else None

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 MAX_ALTERNATIVES = 3
 
+WORTH_SAYING = 0.001
+"""A reading less likely than this is no alternative."""
+
 MAY_SERVE = {
     "all_reduce": ("tp", "dp", "ep"),
     "all_gather": ("tp", "cp", "dp", "ep"),
@@ -122,14 +125,14 @@ def alternatives(
     ranked: dict[tuple[str, str], tuple[float, Alternative]] = {}
     for view, roles in seen:
         for loser, winner in roles.rejected:
-            if loser.dim == winner.dim or loser.group < 0:
+            if loser.dim == winner.dim or loser.group < 0 or loser.weight <= 0:
                 continue
             chance = 10.0 ** -max(winner.weight - loser.weight, 0.0)
             key = (winner.dim, loser.dim)
             if key not in ranked or ranked[key][0] < chance:
                 ranked[key] = (chance, _swapped(view, loser, winner, found, zero_stage, chance))
     best = sorted(ranked.values(), key=lambda pair: -pair[0])
-    return tuple(alternative for _, alternative in best[:MAX_ALTERNATIVES])
+    return tuple(alternative for chance, alternative in best[:MAX_ALTERNATIVES] if chance >= WORTH_SAYING)
 
 
 def _swapped(

@@ -114,7 +114,9 @@ def _reduced(
     tests = _when_tests(view, reduces, "all-reduced")
     once = len({f.size for f in reduces}) == sum(round(f.calls_per_step) for f in reduces)
     if once:
-        tests.append(Test(WEAK, f"each of {len(reduces)} buckets is reduced once per step"))
+        several = len(reduces) > 1
+        said = f"{'each of ' if several else ''}{len(reduces)} bucket{'s' if several else ''}"
+        tests.append(Test(WEAK, f"{said} is reduced once per step"))
     tests += _tensor_tests(reduces, [])
     claimed = indices(reduces)
     total, parameters = elements(reduces), _parameters(reduces)
