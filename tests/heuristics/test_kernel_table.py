@@ -46,6 +46,13 @@ NAMES = [
     ("void vllm::mnnvl_lamport_reduce_scatter_kernel<x>", "custom_all_reduce", "reduce_scatter", None),
     ("void quickreduce::allreduce_prototype_twoshot<AllReduceTwoshot<__half>>(x)", "quick_reduce", "all_reduce", None),
     ("void (anonymous namespace)::all_reduce_two_shot_kernel<x>", "custom_all_reduce", "all_reduce", None),
+    (
+        "void (anonymous namespace)::all_reduce_one_shot_push_kernel<__nv_bfloat16, 8u, true>"
+        "((anonymous namespace)::AllReducePushData, device::distributed::PushController)",
+        "custom_all_reduce",
+        "all_reduce",
+        "bfloat16",
+    ),
     ("void (anonymous namespace)::two_shot_all_reduce_kernel_inplace<x>", "torch_symm_mem", "all_reduce", None),
     (
         "void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>(c10::BFloat16*, unsigned long)",
@@ -63,6 +70,7 @@ NAMES = [
     ("nvshmem_put", "nvshmem", "send_recv", None),
     ("allToAllV_2d(x)", "nvshmem", "all_to_all", None),
     ("_mxfp8_all_to_all_expert_major_kernel", "torchao", "all_to_all", None),
+    ("_combine_all_to_all_kernel", "torchao", "all_to_all", None),
     ("EpDispatchInterNodeV1Kernel<x>", "mori", "all_to_all", None),
     ("hcom_allReduce__428_0_1", "hccl", "all_reduce", None),
     ("hcom_alltoallv_", "hccl", "all_to_all", None),
