@@ -44,45 +44,47 @@ def integer(value: Any) -> int:
     return number if NULL < number <= _I64_MAX else NULL
 
 
-def nanoseconds(raws: Sequence[Any]) -> Ints:
-    """Microseconds as written (``b"12.345"``, one buffer per value) to integer nanoseconds, exactly.
+def nanoseconds(text: bytes, count: int) -> Ints:
+    """Microseconds as written to integer nanoseconds, exactly.
 
     A double holds microseconds since the epoch, or since boot after 52 days, only to some nanoseconds; the digits hold
     them all. Finer digits are rounded to the nearest nanosecond; what is no number becomes `NULL`.
+
+    Args:
+        text: the numbers, with commas between them (``b"12.345,7"``).
+        count: how many they are.
     """
-    count = len(raws)
-    text = b",".join(raws)
-    bytes_ = np.frombuffer(text, np.uint8)
-    commas = np.flatnonzero(bytes_ == 44)
-    # every byte a digit, a point, a comma or a minus sign, and no value missing
-    if len(commas) != count - 1 or not count or bytes_.max(initial=48) > 57 or bytes_.min(initial=48) < 44:
-        return _nanoseconds_slowly(raws)
+    if not count:
+        return np.empty(0, np.int64)
+    fast = _decimals(text, count)
+    if fast is not None:
+        return fast
+    return np.fromiter((nanosecond(raw) for raw in text.split(b",")), np.int64, count)
+
+
+def _decimals(text: bytes, count: int) -> Ints | None:
+    """The fast way for plain decimals of up to three places; None where one of them is something else."""
+    data = np.frombuffer(text, np.uint8)
+    commas = np.flatnonzero(data == ord(","))
+    if len(commas) != count - 1 or data.max(initial=48) > ord("9") or data.min(initial=48) < ord(","):
+        return None
     ends = np.append(commas, len(text))
-    starts = np.append(0, commas + 1)
-    points = np.flatnonzero(bytes_ == 46)
+    lengths = ends - np.append(0, commas + 1)
+    points = np.flatnonzero(data == ord("."))
     owner = np.searchsorted(commas, points)
     decimals = np.zeros(count, np.int64)
     decimals[owner] = ends[owner] - points - 1
-    lengths = ends - starts
-    if (
-        decimals.max() > 3
-        or lengths.min() < 1
-        or lengths.max() > 18
-        or (len(owner) > 1 and (owner[1:] == owner[:-1]).any())
-    ):
-        return _nanoseconds_slowly(raws)
+    twice = len(owner) > 1 and bool((owner[1:] == owner[:-1]).any())
+    if twice or decimals.max() > 3 or lengths.min() < 1 or lengths.max() > 18:
+        return None
     try:
         values = np.fromstring(text.replace(b".", b""), dtype=np.int64, sep=",")
     except (ValueError, DeprecationWarning):
-        return _nanoseconds_slowly(raws)
+        return None
     if len(values) != count:
-        return _nanoseconds_slowly(raws)
+        return None
     scaled: Ints = values * _POWERS[decimals]
     return scaled
-
-
-def _nanoseconds_slowly(raws: Sequence[Any]) -> Ints:
-    return np.fromiter((nanosecond(bytes(raw)) for raw in raws), np.int64, len(raws))
 
 
 def nanosecond(raw: bytes) -> int:

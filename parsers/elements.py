@@ -255,6 +255,8 @@ class Elements(Generic[Batch]):
     def _array(self) -> Iterator[Batch]:
         """The events, from the opening bracket at ``window.pos`` to behind the closing one."""
         window = self._window
+        window.more()
+        self._separator = self._first_border()
         while True:
             if window.fill - window.pos < BLOCK_BYTES:
                 window.discard()
@@ -281,6 +283,14 @@ class Elements(Generic[Batch]):
             ended = yield from self._settle()
             if ended:
                 return
+
+    def _first_border(self) -> bytes | None:
+        """The text between the first two events, if they are in the buffer."""
+        window = self._window
+        start = skip_space(window.buf, window.pos + 1, window.fill)
+        end = value_end(window.buf, start, window.fill) if window.byte(start) == b"{" else -1
+        comma = skip_space(window.buf, end, window.fill) if end > 0 else window.fill
+        return self._learn(end, comma) if window.byte(comma) == b"," else None
 
     def _guess(self) -> tuple[Batch | None, int]:
         """Decode up to the last border that looks like the file's; the batch and the comma it ends at."""

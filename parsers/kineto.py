@@ -29,7 +29,7 @@ from parsers.tables import Health, RankIdentity, RankTrace
 FORMAT = "kineto"
 
 _KEYS = re.compile(rb'"(?:traceEvents|schemaVersion|deviceProperties|distributedInfo|displayTimeUnit)"\s*:')
-_EVENT = re.compile(rb'\s*\[\s*(?:\{[^{}]*"(?:ph|cat)"\s*:|\Z|\])')
+_PHASE = re.compile(rb'"ph"\s*:\s*"[A-Za-z]"')
 _PEER_OR_ROOT = re.compile(r"send|recv|broadcast|reduce\Z|gather\Z|scatter\Z|wait|init", re.IGNORECASE)
 _WORKER_NAME = re.compile(r"(?P<host>[^/\\]+)_(?P<pid>\d+)\.\d+\.pt\.trace\.json")
 
@@ -37,7 +37,9 @@ _WORKER_NAME = re.compile(r"(?P<host>[^/\\]+)_(?P<pid>\d+)\.\d+\.pt\.trace\.json
 def sniff(head: bytes) -> bool:
     """Whether the beginning of a file looks like a Kineto trace."""
     head = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    return bool(_KEYS.search(head)) if head.startswith(b"{") else bool(_EVENT.match(head))
+    if head.startswith(b"["):
+        return bool(_PHASE.search(head))
+    return head.startswith(b"{") and bool(_KEYS.search(head))
 
 
 def read(source: Source) -> list[RankTrace]:
@@ -207,6 +209,7 @@ def _health(source: Source, damage: Damage, decoder: Decoder, rows: Rows, header
         )
     notes += [f"{kind}: {count}" for kind, count in sorted((mended + damage.kinds).items())]
     notes += [f"{count} events set aside: {reason}" for reason, count in quarantined.items()]
+    notes += [f"{flaw} in the arguments of communication operators" for flaw in sorted(rows.flaws)]
     if decoder.strays:
         notes.append(f"{decoder.strays} elements of the event array are no events")
     notes += [*damage.notes, *header.flaws]

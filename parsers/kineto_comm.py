@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import numpy as np
@@ -49,6 +49,13 @@ class CommFields(Struct, gc=False, kw_only=True):
     def says_something(self) -> bool:
         """Whether any key of a collective is there: the kernel was linked to a `record_param_comms`."""
         return self.collective is not None or self.group_size != NULL or self.group_name is not None
+
+    def detached(self) -> Self:
+        """This, no longer referring to the text that it was decoded from."""
+        for name in ("in_split", "out_split", "group_ranks"):
+            raw: Raw = getattr(self, name)
+            setattr(self, name, raw.copy())
+        return self
 
 
 class CommArgs(CommFields, gc=False, kw_only=True):

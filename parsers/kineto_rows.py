@@ -1,10 +1,9 @@
-"""Which of Kineto's events are kept, and the rows they become."""
+"""The rows that Kineto's events become, collected block by block."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -13,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from parsers import tables
-from parsers.columns import NULL, Columns, Ints, Names, integer, integers, nanosecond, nanoseconds
-from parsers.kineto_comm import COMM_LAYERS, CommArgs, CommTexts
+from parsers.columns import NULL, Columns, Ints, Names, integers, nanosecond, nanoseconds
+from parsers.kineto_comm import CommArgs, CommTexts
 from parsers.kineto_events import (
     GPU_KIND_OF,
     Annotation,
@@ -27,98 +26,88 @@ from parsers.kineto_events import (
     lenient,
     wanted,
 )
+from parsers.kineto_select import (
+    BACKEND_RANGE,
+    COMM_BASE,
+    MARK_KINDS,
+    OPERATOR,
+    UNKNOWN_CALL,
+    Choice,
+    choose_annotation,
+    choose_operator,
+    is_launch,
+)
 
 LONGEST_NS = 30 * 86_400 * 10**9
 """No event of a capture lasts a month: beyond it stands an overflowed counter (CUPTI's clock gives 236 years)."""
 
-MARK_KINDS = ("step", "optimizer", "autograd", "annotation", "op")
-_STEP, _OPTIMIZER, _AUTOGRAD, _NOTE, _OP = range(5)
-_DROP = -1
-_COMM_BASE = 10  # selection codes from here on are layers
-
-_BACKEND_RANGE = re.compile(r"(?:nccl|gloo|rccl|hccl|xccl|mpi|ucc):")
-_FUNCTIONAL = re.compile(r"_?c10d_functional(?:_autograd)?::(?!wait_tensor|_wrap_tensor)")
-_NO_TRAFFIC = re.compile(r"_?c10d_functional")
-_SERVING = re.compile(
-    r"(?:vllm|sglang)::\w*(?:all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|send|recv)"
-)
-_PROFILER_STEP = re.compile(r"ProfilerStep#\d{1,18}\Z")
-_LAUNCH = re.compile(r"launch(?!hostfunc|\w*attribute)|memcpy|memset|invokekernel|enqueue|appendmem", re.IGNORECASE)
-_UNKNOWN_CALL = "INVALID"  # a call that this CUPTI has no name for; it may be a launch
+_PENDING_ROWS = 4096  # as many rows are turned into arrays at once: NumPy's cost per call would dominate per block
 
 _NO_GPU_ARGS = GpuArgs()
 _NO_LAUNCH_ARGS = LaunchArgs()
 _COMM_ARGS = msgspec.json.Decoder(list[CommArgs])
 
-
-class _Choice(dict[str, int]):
-    """What to do with an event, by its name; told once per name."""
-
-    _CAPACITY = 1 << 20
-
-    def __init__(self, choose: Callable[[str], int]) -> None:
-        super().__init__()
-        self._choose = choose
-
-    def __missing__(self, name: str) -> int:
-        if len(self) >= self._CAPACITY:  # names that never repeat must not fill the memory
-            self.clear()
-        choice: int = self._choose(name)
-        self[name] = choice
-        return choice
+Arrays = dict[str, npt.NDArray[Any]]
 
 
-def _layer(name: str) -> int:
-    return _COMM_BASE + COMM_LAYERS.index(name)
+class _Pending:
+    """Fields of events of one category that are not arrays yet. Nothing in it refers to the text of the block."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._lists: dict[str, list[Any]] = {}
+        self._ts: list[bytes] = []
+        self._dur: list[bytes] = []
+
+    def add(self, events: Sequence[Any], fields: Mapping[str, list[Any]]) -> None:
+        """Add events with the given fields besides those that all events have."""
+        self._ts.append(_joined([event.ts for event in events]))
+        self._dur.append(_joined([event.dur for event in events]))
+        common = {
+            "tid": [event.tid for event in events],
+            "pid": [event.pid for event in events],
+            "name": [event.name for event in events],
+        }
+        for name, values in chain(common.items(), fields.items()):
+            self._lists.setdefault(name, []).extend(values)
+        self.rows += len(events)
+
+    def __getitem__(self, name: str) -> list[Any]:
+        return self._lists[name]
+
+    def integers(self, name: str) -> Ints:
+        """A field as numbers."""
+        return integers(self._lists[name])
+
+    def times(self) -> tuple[Ints, Ints]:
+        """Starts and durations in nanoseconds."""
+        return nanoseconds(b",".join(self._ts), self.rows), nanoseconds(b",".join(self._dur), self.rows)
+
+    def clear(self) -> None:
+        """Forget all rows."""
+        self.rows = 0
+        for values in (*self._lists.values(), self._ts, self._dur):
+            values.clear()
 
 
-def _choose_mark(name: str) -> int | None:
-    if _PROFILER_STEP.match(name):
-        return _STEP
-    if name.startswith("Optimizer."):
-        return _OPTIMIZER
-    return _layer("annotation") if _BACKEND_RANGE.match(name) else None
-
-
-def _choose_annotation(name: str) -> int:
-    mark = _choose_mark(name)
-    return _NOTE if mark is None else mark
-
-
-def _choose_operator(name: str) -> int:
-    """Operators are communication, autograd's marks, marks of older writers, or compute."""
-    if name == "record_param_comms":
-        return _layer("record_param_comms")
-    head, _, tail = name.partition("::")
-    if not tail:
-        mark = _choose_mark(name)
-        if mark is not None:
-            return mark
-        named_range = name.startswith(("## ", "Torch-Compiled Region", "enumerate(", "DistributedDataParallel."))
-        return _NOTE if named_range else _OP if "fused" in name else _DROP
-    if head == "autograd" or tail.startswith("autograd::"):
-        return _AUTOGRAD if name.startswith("autograd::engine::evaluate_function") else _DROP
-    if head == "c10d":
-        return _layer("c10d")
-    if head == "symm_mem":
-        return _layer("symm_mem")
-    if _NO_TRAFFIC.match(name):
-        return _layer("functional") if _FUNCTIONAL.match(name) else _DROP
-    return _layer("functional") if _SERVING.match(name) else _OP
-
-
-def _choose_call(name: str) -> int:
-    return 0 if _LAUNCH.search(name) or name == _UNKNOWN_CALL else _DROP
+def _joined(raws: list[Any]) -> bytes:
+    text = b",".join(raws)
+    if text.count(b",") != len(raws) - 1:  # a comma in a time: no number, but it must not shift its neighbours
+        text = b",".join([bytes(raw).replace(b",", b"?") for raw in raws])
+    return text
 
 
 class Rows:
-    """The rows of one file so far.
+    """The rows of one file so far; call `flush` before looking at the tables.
 
     Attributes:
         pids: the processes as written, numbered; every table has the extra column ``pid`` of these numbers.
         threads: ``(pid, tid)`` -> name.
+        processes: pid -> its name and labels.
+        window: ``start`` and ``end`` of the capture, as the profiler marked them.
+        fused_ranks: pid -> rank, where a tool that fused several files wrote it down.
         quarantined: how many events were set aside, by reason.
-        keep_operators: whether compute operators are kept: until something is seen that runs on a GPU.
+        last_ts: start of the last event kept, in order of the file.
     """
 
     def __init__(self) -> None:
@@ -134,25 +123,22 @@ class Rows:
         self.window: dict[str, int] = {}
         self.fused_ranks: dict[int | str, int] = {}
         self.quarantined: Counter[str] = Counter()
-        self.lenient_flaws: set[str] = set()
+        self.flaws: set[str] = set()
         self.events = 0
-        self.last_ts: int | None = None  # start of the last event kept, in order of the file
-        self.keep_operators = True
-        self._operator_names = _Choice(_choose_operator)
-        self._annotation_names = _Choice(_choose_annotation)
-        self._call_names = _Choice(_choose_call)
+        self.last_ts: int | None = None
+        self._keep_operators = True
         self._places: dict[int, int] | None = None
-        self._buckets: dict[type, list[Any]] = {}
-        self._gpu_events, self._cpu_events = self._bucket(Gpu), self._bucket(Operator, Annotation)
-        self._calls, self._named = self._bucket(Launch), self._bucket(Named)
-
-    def _bucket(self, *bases: type[Any]) -> list[Any]:
-        bucket: list[Any] = []
-        for kind in chain.from_iterable(wanted(base) for base in bases):
-            self._buckets[kind] = bucket
-        if bases == (Named,):
-            self._buckets[Named] = bucket
-        return bucket
+        self._operators, self._annotations = Choice(choose_operator), Choice(choose_annotation)
+        self._is_launch = Choice(lambda name: int(is_launch(name)))
+        self._new_gpu, self._new_launches, self._new_marks, self._new_comm = (_Pending() for _ in range(4))
+        self._on_gpu: list[Gpu] = []
+        self._on_cpu: list[Operator] = []
+        self._calls: list[Launch] = []
+        self._named: list[Named] = []
+        self._annotation_types = frozenset(wanted(Annotation))
+        self._buckets: dict[type, list[Any]] = {Named: self._named}
+        for bucket, bases in ((self._on_gpu, [Gpu]), (self._on_cpu, [Operator, Annotation]), (self._calls, [Launch])):
+            self._buckets |= dict.fromkeys(chain.from_iterable(map(wanted, bases)), bucket)
 
     def take(self, events: Sequence[Any]) -> None:
         """Keep what is wanted of one batch."""
@@ -163,174 +149,113 @@ class Rows:
             if bucket is not None:
                 bucket.append(event)
                 last = event
-        if last is not None:
-            ts = nanosecond(bytes(last.ts))
-            self.last_ts = ts if ts != NULL else self.last_ts
+        if last is not None and (ts := nanosecond(bytes(last.ts))) != NULL:
+            self.last_ts = ts
         self._places = None
-        if self._cpu_events and self._gpu_events:  # rare: Kineto writes all CPU events first
+        if self._on_cpu and self._on_gpu:  # rare: Kineto writes all CPU events first
             self._places = {id(event): index for index, event in enumerate(events)}
-        if self._cpu_events:
-            self._take_cpu(self._cpu_events)
+        if self._on_cpu:
+            self._take_cpu(self._on_cpu)
         if self._calls:
             self._take_calls(self._calls)
-        if self._gpu_events:
-            self._take_gpu(self._gpu_events)
+        if self._on_gpu:
+            self._take_gpu(self._on_gpu)
         for event in self._named:
             self._take_named(event)
-        for bucket in (self._gpu_events, self._cpu_events, self._calls, self._named):
-            bucket.clear()
+        for filled in (self._on_gpu, self._on_cpu, self._calls, self._named):
+            filled.clear()
         self.events += len(events)
+        if max(self._new_gpu.rows, self._new_launches.rows, self._new_marks.rows, self._new_comm.rows) > _PENDING_ROWS:
+            self.flush()
 
-    # -- one category each
+    def forget_operators(self) -> None:
+        """Something runs on a GPU: there operators are launches, not compute; keep none and drop those kept so far."""
+        self._keep_operators = False
+        self._flush_marks()
+        if self.marks.rows:
+            self.marks.keep(self.marks.column("kind") != OPERATOR)
+
+    def flush(self) -> None:
+        """Turn all that is pending into rows."""
+        self._flush_comm()
+        self._flush_gpu()
+        self._flush_launches()
+        self._flush_marks()
+
+    # -- what to keep of a batch
 
     def _take_gpu(self, events: list[Gpu]) -> None:
-        self._gpu_seen()
-        events, ts, dur = self._times(events, on_gpu=True)
+        if self._keep_operators:
+            self.forget_operators()
         args = [event.args or _NO_GPU_ARGS for event in events]
-        device = integers([arg.device for arg in args])
-        stream = integers([arg.stream for arg in args])
-        external = integers([arg.external_id for arg in args])
-        if (device == NULL).any():
-            pids = [event.pid if isinstance(event.pid, int) else NULL for event in events]
-            device = np.where(device == NULL, integers(pids), device)
-        if (stream == NULL).any():
-            stream = np.where(stream == NULL, integers([event.tid for event in events]), stream)
-        if (external == NULL).any():
-            external = np.where(external == NULL, integers([arg.external_old for arg in args]), external)
         kinds = [GPU_KIND_OF[type(event)] for event in events]
-        graph = integers([arg.graph_node for arg in args])
-        columns: dict[str, npt.NDArray[Any] | int] = {
-            "ts_ns": ts,
-            "dur_ns": dur,
-            "device": device,
-            "stream": stream,
-            "kind": self._gpu_kind.codes(kinds),
-            "name": self.gpu_name.codes([event.name for event in events]),
-            "correlation": integers([arg.correlation for arg in args]),
-            "external_id": external,
-            "bytes": integers([arg.bytes for arg in args]),
-            "graph": np.where(graph == 0, NULL, graph),
-            "pid": self.pids.codes([event.pid for event in events]),
-        }
-        self._fused(events, args)
-        self._take_gpu_comm(events, args, kinds, columns)
-        self.gpu.add(len(events), columns)
-
-    def _take_gpu_comm(
-        self, events: list[Gpu], args: list[GpuArgs], kinds: list[str], columns: dict[str, npt.NDArray[Any] | int]
-    ) -> None:
-        """Rows for the GPU events that say something about communication."""
-        ranges = {
-            index
-            for index, kind in enumerate(kinds)
-            if kind == "annotation" and _BACKEND_RANGE.match(events[index].name)
-        }
-        rows = [index for index, arg in enumerate(args) if arg.says_something() or index in ranges]
-        if not rows:
-            return
-        names = self.comm_texts.names
-        layers = names["layer"].codes(["gpu_annotation" if index in ranges else "kernel" for index in rows])
-        at = np.array(rows)
-        copied = {
-            name: value[at]
-            for name in ("ts_ns", "dur_ns", "device", "stream", "correlation", "pid")
-            if not isinstance(value := columns[name], int)
-        }
-        self.comm.add(
-            len(rows),
+        layers = [
+            "kernel"
+            if arg.says_something()
+            else "gpu_annotation"
+            if kind == "annotation" and BACKEND_RANGE.match(event.name)
+            else None
+            for event, arg, kind in zip(events, args, kinds, strict=True)
+        ]
+        self._note_ranks(events, args)
+        self._new_gpu.add(
+            events,
             {
-                **self.comm_texts.columns([args[index] for index in rows]),
-                **copied,
+                "device": [arg.device for arg in args],
+                "stream": [arg.stream for arg in args],
+                "correlation": [arg.correlation for arg in args],
+                "external_id": [arg.external_id for arg in args],
+                "external_old": [arg.external_old for arg in args],
+                "bytes": [arg.bytes for arg in args],
+                "graph": [arg.graph_node for arg in args],
+                "kind": kinds,
                 "layer": layers,
-                "name": names["name"].codes([events[index].name for index in rows]),
-                "gpu_event": at + self.gpu.rows,
-                "place": self._place([events[index] for index in rows]),
+                "comm": [arg.detached() if layer else None for arg, layer in zip(args, layers, strict=True)],
+                "place": self._place(events),
             },
         )
 
     def _take_calls(self, events: list[Launch]) -> None:
-        self._gpu_seen()
-        choice = self._call_names
-        launches = [event for event in events if choice[event.name] == 0]
-        if not launches:
-            return
-        launches, ts, dur = self._times(launches)
+        if self._keep_operators:
+            self.forget_operators()
+        choice = self._is_launch
+        launches = [event for event in events if choice[event.name]]
         args = [event.args or _NO_LAUNCH_ARGS for event in launches]
-        external = integers([arg.external_id for arg in args])
-        if (external == NULL).any():
-            external = np.where(external == NULL, integers([arg.external_old for arg in args]), external)
-        self._fused(launches, args)
-        self.launches.add(
-            len(launches),
-            {
-                "ts_ns": ts,
-                "dur_ns": dur,
-                "tid": integers([event.tid for event in launches]),
-                "correlation": integers([arg.correlation for arg in args]),
-                "external_id": external,
-                "pid": self.pids.codes([event.pid for event in launches]),
-                "unknown": np.fromiter((event.name == _UNKNOWN_CALL for event in launches), np.int8, len(launches)),
-            },
-        )
+        self._note_ranks(launches, args)
+        fields = {
+            "correlation": [arg.correlation for arg in args],
+            "external_id": [arg.external_id for arg in args],
+            "external_old": [arg.external_old for arg in args],
+        }
+        if launches:
+            self._new_launches.add(launches, fields)
 
     def _take_cpu(self, events: list[Operator]) -> None:
         marks: list[Operator] = []
         kinds: list[int] = []
         comm: list[Operator] = []
         layers: list[int] = []
-        operator, annotation, keep = self._operator_names, self._annotation_names, self.keep_operators
+        operators, annotations, annotation_types = self._operators, self._annotations, self._annotation_types
+        keep = self._keep_operators
         for event in events:
-            code = (annotation if isinstance(event, Annotation) else operator)[event.name]
-            if code >= _COMM_BASE:
+            code = (annotations if type(event) in annotation_types else operators)[event.name]
+            if code >= COMM_BASE:
                 comm.append(event)
-                layers.append(code - _COMM_BASE)
-            elif code >= 0 and (keep or code != _OP):
+                layers.append(code - COMM_BASE)
+            elif code >= 0 and (keep or code != OPERATOR):
                 marks.append(event)
                 kinds.append(code)
         if marks:
-            self._take_marks(marks, kinds)
+            self._new_marks.add(marks, {"kind": kinds})
         if comm:
-            self._take_operators(comm, layers)
+            self._new_comm.add(comm, {"layer": layers, "args": self._arguments(comm), "place": self._place(comm)})
 
-    def _take_marks(self, events: list[Operator], kinds: list[int]) -> None:
-        kind = dict(zip(map(id, events), kinds, strict=True))
-        events, ts, dur = self._times(events)
-        self.marks.add(
-            len(events),
-            {
-                "ts_ns": ts,
-                "dur_ns": dur,
-                "tid": integers([event.tid for event in events]),
-                "kind": np.fromiter((kind[id(event)] for event in events), np.int32, len(events)),
-                "name": self.mark_name.codes([event.name for event in events]),
-                "pid": self.pids.codes([event.pid for event in events]),
-            },
-        )
-
-    def _take_operators(self, events: list[Operator], layers: list[int]) -> None:
-        layer = dict(zip(map(id, events), layers, strict=True))
-        events, ts, dur = self._times(events)
-        args = self._comm_args(events)
-        self.comm.add(
-            len(events),
-            {
-                **self.comm_texts.operator_columns(args),
-                "ts_ns": ts,
-                "dur_ns": dur,
-                "tid": integers([event.tid for event in events]),
-                "layer": np.fromiter((layer[id(event)] for event in events), np.int32, len(events)),
-                "name": self.comm_texts.names["name"].codes([event.name for event in events]),
-                "pid": self.pids.codes([event.pid for event in events]),
-                "place": self._place(events),
-            },
-        )
-
-    def _comm_args(self, events: list[Operator]) -> list[CommArgs]:
-        raws = [event.args for event in events]
+    def _arguments(self, events: list[Operator]) -> list[CommArgs]:
+        raws = [bytes(event.args) or b"{}" for event in events]
         try:
-            return _COMM_ARGS.decode(b"[" + b",".join([bytes(raw) or b"{}" for raw in raws]) + b"]")
+            return _COMM_ARGS.decode(b"[" + b",".join(raws) + b"]")
         except msgspec.DecodeError:
-            return [lenient(CommArgs, raw, self.lenient_flaws) for raw in raws]
+            return [lenient(CommArgs, msgspec.Raw(raw), self.flaws) for raw in raws]
 
     def _take_named(self, event: Named) -> None:
         if event.name == "thread_name":
@@ -340,53 +265,132 @@ class Rows:
         elif event.name in {"process_name", "process_labels"}:
             self.processes[event.pid] = f"{self.processes.get(event.pid, '')} {event.label}".strip()
         elif event.name.startswith(("Iteration Start", "Record Window End")):
-            ts = nanoseconds([event.ts])[0]
-            edge = "start" if event.name.startswith("Iteration") else "end"
-            if ts != NULL:
-                self.window[edge] = min(int(ts), self.window.get(edge, int(ts))) if edge == "start" else int(ts)
+            ts = nanosecond(bytes(event.ts))
+            if ts != NULL and event.name.startswith("Iteration"):
+                self.window["start"] = min(ts, self.window.get("start", ts))
+            elif ts != NULL:
+                self.window["end"] = max(ts, self.window.get("end", ts))
 
-    # -- what they share
-
-    def _times(self, events: list[Any], *, on_gpu: bool = False) -> tuple[list[Any], Ints, Ints]:
-        """Start and duration, without the events whose times make no sense (they are counted)."""
-        ts = nanoseconds([event.ts for event in events])
-        dur = nanoseconds([event.dur for event in events])
-        absent = (ts == NULL) | (dur == NULL)
-        negative = (dur < 0) & ~absent
-        endless = (dur > LONGEST_NS) | (np.abs(ts) > 2**62)
-        bad = absent | negative | endless
-        if on_gpu:
-            unset = (ts == 0) & (dur == 0)
-            bad |= unset
-        if not bad.any():
-            return events, ts, dur
-        self.quarantined["no start or duration"] += int(absent.sum())
-        self.quarantined["a negative duration"] += int(negative.sum())
-        self.quarantined["a duration of more than a month"] += int((endless & ~absent & ~negative).sum())
-        if on_gpu:
-            self.quarantined["start and duration 0 on the GPU"] += int((unset & ~endless).sum())
-        good = np.flatnonzero(~bad)
-        return [events[index] for index in good.tolist()], ts[good], dur[good]
-
-    def _place(self, events: Sequence[Any]) -> Ints:
+    def _place(self, events: Sequence[Any]) -> list[int]:
         """Numbers that sort communication rows in the order of the file."""
         if self._places is None:
-            return self.events + np.arange(len(events), dtype=np.int64)
-        return self.events + np.fromiter((self._places[id(event)] for event in events), np.int64, len(events))
+            return list(range(self.events, self.events + len(events)))
+        return [self.events + self._places[id(event)] for event in events]
 
-    def _fused(self, events: Sequence[Any], args: Sequence[Any]) -> None:
-        """Remember which rank a process belongs to, where the tool that fused several files wrote it down."""
+    def _note_ranks(self, events: Sequence[Any], args: Sequence[Any]) -> None:
         if args and args[0].rank != NULL:
-            for event, arg in zip(events, args, strict=True):
-                if arg.rank != NULL:
-                    self.fused_ranks[event.pid] = integer(arg.rank)
+            self.fused_ranks |= {
+                event.pid: arg.rank for event, arg in zip(events, args, strict=True) if arg.rank != NULL
+            }
 
-    def _gpu_seen(self) -> None:
-        if self.keep_operators:
-            self.forget_operators()
+    # -- from fields to rows
 
-    def forget_operators(self) -> None:
-        """Something runs on a GPU: there operators are launches, not compute; keep none and drop those kept so far."""
-        self.keep_operators = False
-        if self.marks.rows:
-            self.marks.keep(self.marks.column("kind") != _OP)
+    def _flush_gpu(self) -> None:
+        new = self._new_gpu
+        if not new.rows:
+            return
+        graph = new.integers("graph")
+        pids = [pid if isinstance(pid, int) else NULL for pid in new["pid"]]
+        columns: Arrays = {
+            "device": _or(new.integers("device"), pids),
+            "stream": _or(new.integers("stream"), new["tid"]),
+            "kind": self._gpu_kind.codes(new["kind"]),
+            "name": self.gpu_name.codes(new["name"]),
+            "correlation": new.integers("correlation"),
+            "external_id": _or(new.integers("external_id"), new["external_old"]),
+            "bytes": new.integers("bytes"),
+            "graph": np.where(graph == 0, NULL, graph),
+        }
+        good = self._with_times(new, columns, on_gpu=True)
+        self._add_gpu_comm(new, columns, good)
+        self._add(self.gpu, columns, good)
+        new.clear()
+
+    def _add_gpu_comm(self, new: _Pending, columns: Arrays, good: npt.NDArray[np.bool_]) -> None:
+        """Rows for the GPU events that say something about communication."""
+        layers = new["layer"]
+        at = np.array([index for index, layer in enumerate(layers) if layer and good[index]], np.int64)
+        if not len(at):
+            return
+        chosen = at.tolist()
+        names = self.comm_texts.names
+        row = np.cumsum(good) - 1 + self.gpu.rows
+        copied = ("ts_ns", "dur_ns", "device", "stream", "correlation", "pid")
+        self.comm.add(
+            len(at),
+            {
+                **self.comm_texts.columns([new["comm"][index] for index in chosen]),
+                **{name: columns[name][at] for name in copied},
+                "layer": names["layer"].codes([layers[index] for index in chosen]),
+                "name": names["name"].codes([new["name"][index] for index in chosen]),
+                "gpu_event": row[at],
+                "place": integers([new["place"][index] for index in chosen]),
+            },
+        )
+
+    def _flush_launches(self) -> None:
+        new = self._new_launches
+        if new.rows:
+            columns: Arrays = {
+                "tid": new.integers("tid"),
+                "correlation": new.integers("correlation"),
+                "external_id": _or(new.integers("external_id"), new["external_old"]),
+                "unknown": np.fromiter((name == UNKNOWN_CALL for name in new["name"]), np.int8, new.rows),
+            }
+            self._add(self.launches, columns, self._with_times(new, columns))
+            new.clear()
+
+    def _flush_marks(self) -> None:
+        new = self._new_marks
+        if new.rows:
+            columns: Arrays = {
+                "tid": new.integers("tid"),
+                "kind": new.integers("kind"),
+                "name": self.mark_name.codes(new["name"]),
+            }
+            self._add(self.marks, columns, self._with_times(new, columns))
+            new.clear()
+
+    def _flush_comm(self) -> None:
+        new = self._new_comm
+        if new.rows:
+            columns: Arrays = {
+                **self.comm_texts.operator_columns(new["args"]),
+                "tid": new.integers("tid"),
+                "layer": new.integers("layer"),
+                "name": self.comm_texts.names["name"].codes(new["name"]),
+                "place": new.integers("place"),
+            }
+            self._add(self.comm, columns, self._with_times(new, columns))
+            new.clear()
+
+    def _add(self, table: Columns, columns: Arrays, good: npt.NDArray[np.bool_]) -> None:
+        if good.all():
+            table.add(len(good), columns)
+        else:
+            table.add(int(good.sum()), {name: values[good] for name, values in columns.items()})
+
+    def _with_times(self, new: _Pending, columns: Arrays, *, on_gpu: bool = False) -> npt.NDArray[np.bool_]:
+        """Add times and process; returns which rows have times that make sense (the others are counted)."""
+        ts, dur = new.times()
+        columns |= {"ts_ns": ts, "dur_ns": dur, "pid": self.pids.codes(new["pid"])}
+        absent = (ts == NULL) | (dur == NULL)
+        negative = (dur < 0) & ~absent
+        endless = ((dur > LONGEST_NS) | (np.abs(ts) > 2**62)) & ~absent & ~negative
+        unset = (ts == 0) & (dur == 0) if on_gpu else np.zeros(len(ts), np.bool_)
+        for reason, rows in (
+            ("no start or duration", absent),
+            ("a negative duration", negative),
+            ("a duration of more than a month", endless),
+            ("start and duration 0 on the GPU", unset),
+        ):
+            if rows.any():
+                self.quarantined[reason] += int(rows.sum())
+        good: npt.NDArray[np.bool_] = ~(absent | negative | endless | unset)
+        return good
+
+
+def _or(values: Ints, others: list[Any]) -> Ints:
+    """The values, and the others where there are none."""
+    missing = values == NULL
+    return np.where(missing, integers(others), values) if missing.any() else values

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,10 +10,10 @@ import pyarrow as pa
 
 from parsers import tables
 from parsers.columns import NULL, int_array
-from parsers.kineto_rows import MARK_KINDS, Rows
+from parsers.kineto_rows import Rows
+from parsers.kineto_select import MARK_KINDS, PROFILER_STEP
 from parsers.kineto_split import Part
 
-_STEP = re.compile(r"ProfilerStep#(\d{1,18})\Z")
 _DAY_NS = 86_400 * 10**9
 
 Mask = npt.NDArray[np.bool_]
@@ -35,6 +34,7 @@ class RankTables:
 
 def finish(rows: Rows, base_ns: int) -> None:
     """Put the rows in their final state: absolute times, order of the file, only real launches."""
+    rows.flush()
     _drop_unset_clocks(rows)
     if rows.launches.rows:
         unknown = rows.launches.column("unknown") == 1
@@ -110,7 +110,7 @@ def _steps(rows: Rows, gpu: Mask, marks: Mask) -> pa.Table:
     of_cpu = marks & (rows.marks.column("kind") == MARK_KINDS.index("step")) if rows.marks.rows else marks
     columns, names, mask = rows.marks, list(rows.mark_name), of_cpu
     if not of_cpu.any():
-        numbered = [index for index, name in enumerate(rows.gpu_name) if _STEP.match(str(name))]
+        numbered = [index for index, name in enumerate(rows.gpu_name) if PROFILER_STEP.match(str(name))]
         columns, names, mask = rows.gpu, list(rows.gpu_name), gpu & np.isin(rows.gpu.column("name"), numbered)
     at = np.flatnonzero(mask)
     at = at[np.argsort(columns.column("ts_ns")[at], kind="stable")]
@@ -124,5 +124,5 @@ def _steps(rows: Rows, gpu: Mask, marks: Mask) -> pa.Table:
 
 
 def _step_number(name: str) -> int:
-    match = _STEP.match(name)
+    match = PROFILER_STEP.match(name)
     return int(match[1]) if match else NULL
