@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from analyzer import intervals
@@ -46,7 +47,8 @@ class Timeline:
         comm_call: int64, the row of the rank's ``COLLECTIVES`` it belongs to; -1 for none.
         call_start: int64 ns, one per row of ``COLLECTIVES``.
         call_end: int64 ns; equal to the start where a call left nothing to measure.
-        clipped: GPU events that were cut because they ended after a later event of their own stream had.
+        clipped: GPU events that were cut because they outlasted later events of their own stream.
+        left_out: events on other GPUs than the rank's own.
         first: when the first work of any kind began, in ns.
         last: when the last ended.
     """
@@ -60,6 +62,7 @@ class Timeline:
     call_start: Ints
     call_end: Ints
     clipped: int
+    left_out: int
     first: int
     last: int
 
@@ -88,28 +91,50 @@ class RankTime:
 
 @dataclass(frozen=True, eq=False)
 class GpuWork:
-    """Begin and end of every GPU event, impossible ends cut; empty where no GPU ran.
+    """The events of the rank's own GPU, impossible ends cut; empty where no GPU ran.
 
     Attributes:
         start: int64 ns, one per row of ``GPU_EVENTS``.
         end: int64 ns.
+        role: int8 `GpuRole`; events of other GPUs are ``IGNORE``.
         clipped: how many ends were cut.
+        left_out: events on other GPUs.
     """
 
     start: Ints
     end: Ints
+    role: npt.NDArray[np.int8]
     clipped: int
+    left_out: int
 
 
 def gpu_work(rank: LabelledRank) -> GpuWork:
-    """The GPU events of a rank, with impossible durations cut."""
+    """The GPU events of a rank: compute on one GPU cannot hide the communication of another."""
     events = rank.trace.gpu_events
     start = ints(events, "ts_ns", 0)
     end = start + np.maximum(ints(events, "dur_ns", 0), 0)
+    foreign = _foreign(rank, end - start)
+    role = np.where(foreign, np.int8(GpuRole.IGNORE), rank.gpu_role)
     # Branches of a CUDA graph are reported under the stream that launched the graph, side by side.
-    serial = (rank.gpu_role != GpuRole.IGNORE) & (ints(events, "graph") == NULL) & (ints(events, "stream") != NULL)
+    serial = (role != GpuRole.IGNORE) & (ints(events, "graph") == NULL) & (ints(events, "stream") != NULL)
     end, clipped = clip_serial(start, end, _lanes(events), serial)
-    return GpuWork(start, end, clipped)
+    return GpuWork(start, end, role, clipped, int(np.count_nonzero(foreign & (rank.gpu_role != GpuRole.IGNORE))))
+
+
+def _foreign(rank: LabelledRank, length: Ints) -> Bools:
+    """Events that are not on the rank's own GPU: the one named, else where most communication ran, else most work."""
+    device = ints(rank.trace.gpu_events, "device", 0)
+    if not len(device) or int(device.min()) == int(device.max()):
+        return np.zeros(len(device), dtype=np.bool_)
+    own = rank.trace.identity.device
+    if own is None:
+        for roles in ((GpuRole.COMM, GpuRole.COMM_SYNC), (GpuRole.COMPUTE, GpuRole.MEMCPY)):
+            mine = np.isin(rank.gpu_role, roles)
+            if mine.any():
+                devices, place = np.unique(device[mine], return_inverse=True)
+                own = int(devices[np.argmax(np.bincount(place, weights=length[mine]))])
+                break
+    return np.zeros(len(device), dtype=np.bool_) if own is None else device != own
 
 
 def timeline(rank: LabelledRank, work: GpuWork) -> Timeline:
@@ -180,11 +205,12 @@ def _by_dimension(line: Timeline, dims: Sequence[str]) -> dict[str, Spans]:
 
 
 def clip_serial(start: Ints, end: Ints, lane: Ints, serial: Bools) -> tuple[Ints, int]:
-    """Cut events that end after a later event of their own lane has ended.
+    """Cut events that outlast later events of their own lane, beyond the next one.
 
-    A stream runs its work in order: an event cannot outlast the next one. Events that merely run into the next one
-    are left alone, because programmatic dependent launch starts a kernel before its predecessor is done (CUDA C++
-    Programming Guide, "Programmatic Dependent Launch and Synchronization").
+    A stream runs its work in order: an event cannot outlast those that come after it. Events that merely run into the
+    next one are left alone, because programmatic dependent launch starts a kernel before its predecessor is done (CUDA
+    C++ Programming Guide, "Programmatic Dependent Launch and Synchronization"). The next event alone is no witness
+    either: which of two is wrong would be a guess.
 
     Args:
         start: int64 ns.
@@ -202,8 +228,8 @@ def clip_serial(start: Ints, end: Ints, lane: Ints, serial: Bools) -> tuple[Ints
     for mine in np.split(order, cuts):
         if np.any(start[mine][1:] < start[mine][:-1]):
             mine = mine[np.argsort(start[mine], kind="stable")]
-        earliest_later = np.minimum.accumulate(end[mine][::-1])[::-1][1:]
-        wrong = np.flatnonzero(end[mine][:-1] > earliest_later + RESOLUTION_NS)
+        earliest_later = np.minimum.accumulate(end[mine][::-1])[::-1][2:]
+        wrong = np.flatnonzero(end[mine][:-2] > earliest_later + RESOLUTION_NS)
         out[mine[wrong]] = np.maximum(start[mine[wrong + 1]], start[mine[wrong]])
         clipped += len(wrong)
     return out, clipped
@@ -217,7 +243,7 @@ def _small(lane: Ints) -> np.ndarray:
 
 
 def _gpu_timeline(rank: LabelledRank, work: GpuWork) -> Timeline:
-    start, end, role = work.start, work.end, rank.gpu_role
+    start, end, role = work.start, work.end, work.role
     comm = (role == GpuRole.COMM) | (role == GpuRole.COMM_SYNC)
     busy = role != GpuRole.IGNORE
     call_start, call_end = _call_times(rank, start, end)
@@ -231,6 +257,7 @@ def _gpu_timeline(rank: LabelledRank, work: GpuWork) -> Timeline:
         call_start=call_start,
         call_end=call_end,
         clipped=work.clipped,
+        left_out=work.left_out,
         first=int(start[busy].min()) if busy.any() else 0,
         last=int(end[busy].max()) if busy.any() else 0,
     )
@@ -277,6 +304,7 @@ def _cpu_timeline(rank: LabelledRank) -> Timeline:
         call_start=start,
         call_end=end,
         clipped=0,
+        left_out=0,
         first=int(begins.min()) if len(begins) else 0,
         last=int(ends.max()) if len(ends) else 0,
     )

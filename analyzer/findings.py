@@ -10,6 +10,7 @@ import numpy as np
 
 from analyzer.measured import Measured
 from analyzer.model import CollectiveRow, Exposure, Finding, LayoutDoc, LedgerDoc, Trust
+from analyzer.words import plural
 from heuristics.arrays import NULL, code_of, codes, ints
 from heuristics.labelled import GpuRole
 from heuristics.verdict import DIMENSIONS
@@ -71,7 +72,7 @@ def _incomplete(facts: Facts) -> Iterator[Finding]:
         yield _finding(
             "ranks.missing",
             "info" if alone else "warning",
-            f"{len(trust.ranks_missing)} of {facts.world_size} ranks have no trace",
+            f"{len(trust.ranks_missing):,} of {plural(facts.world_size or 0, 'rank')} have no trace",
             "What only they could show is left out: waiting in collectives with them, and their own figures.",
             ranks=trust.ranks_missing,
         )
@@ -109,15 +110,15 @@ def _impossible(facts: Facts) -> Iterator[Finding]:
         yield _finding(
             "events.impossible",
             "warning",
-            f"{trust.events_quarantined} events have impossible times",
+            f"{plural(trust.events_quarantined, 'event')} with impossible times",
             "They were set aside: negative or absurd durations, or times outside the capture.",
         )
     if trust.events_clipped:
         yield _finding(
             "events.clipped",
             "warning",
-            f"{trust.events_clipped} GPU events outlast a later event of their own stream",
-            "A stream runs its work in order, so their durations are wrong; they were cut at the next event's start.",
+            f"{plural(trust.events_clipped, 'GPU event')} with an impossible duration",
+            "A stream runs its work in order and these outlast what came after; they were cut where the next began.",
         )
 
 
@@ -148,11 +149,13 @@ def _communication(facts: Facts) -> Iterator[Finding]:
         for what, count in rank.source.labelled.stats.conflicts:
             clashes[what] += count
     if clashes:
-        said = "; ".join(f"{what} ({count} calls)" for what, count in sorted(clashes.items(), key=lambda i: -i[1]))
+        said = "; ".join(
+            f"{what} ({plural(count, 'call')})" for what, count in sorted(clashes.items(), key=lambda i: -i[1])
+        )
         yield _finding(
             "comm.name_conflict",
             "info",
-            f"kernel names contradict the operation in {sum(clashes.values())} calls",
+            f"kernel names contradict the operation in {plural(sum(clashes.values()), 'call')}",
             f"{said}. The operation is believed: NCCL names a kernel after the variant it was compiled for.",
         )
 

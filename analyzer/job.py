@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from analyzer.words import short_names
 from parsers.errors import InputError
 from parsers.tables import RankTrace
 
@@ -48,13 +49,17 @@ def roster(traces: Sequence[RankTrace]) -> Roster:
             by_rank[trace.identity.rank].append(i)
     duplicated = tuple(sorted(rank for rank, places in by_rank.items() if len(places) > 1))
     present = tuple(sorted(by_rank))
+    short = short_names([trace.path for trace in traces])
+
+    def files(places: Sequence[int]) -> str:
+        return _names(list(dict.fromkeys(short[traces[i].path] for i in places)))
+
     warnings = [
-        f"rank {rank} is in {len(by_rank[rank])} files ({_names([traces[i].path for i in by_rank[rank]])}); "
-        f"only the first is used"
+        f"rank {rank} is there {len(by_rank[rank])} times ({files(by_rank[rank])}); only the first is used"
         for rank in duplicated
     ]
     if unknown:
-        warnings.append(f"no rank is known for {_names([traces[i].path for i in unknown])}")
+        warnings.append(f"no rank is known for {files(unknown)}")
     if world is not None and present and present[-1] >= world:
         warnings.append(f"rank {present[-1]} does not fit a world of {world}")
     return Roster(
@@ -104,7 +109,10 @@ def _same_time(traces: Sequence[RankTrace]) -> list[str]:
     if latest[0] <= earliest[1]:
         return []
     apart = (latest[0] - earliest[1]) / 1e9
-    return [f"{latest[2]} starts {apart:.1f} s after {earliest[2]} has ended: they do not show the same steps"]
+    short = short_names([span[2] for span in spans])
+    return [
+        f"{short[latest[2]]} starts {apart:.1f} s after {short[earliest[2]]} has ended: they do not show the same steps"
+    ]
 
 
 def _names(paths: Sequence[str], limit: int = 4) -> str:

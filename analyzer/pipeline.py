@@ -23,6 +23,7 @@ from analyzer.rows import collect, counted_calls
 from analyzer.step_marks import window_of
 from analyzer.step_time import exposure
 from analyzer.trust import trust
+from analyzer.words import plural
 from heuristics.arrays import ints
 from heuristics.links import Nodes, find_nodes
 from heuristics.verdict import Inference
@@ -93,15 +94,15 @@ def _measure(rank: Labelled, dims: Sequence[str], wait_ns: Ints, nodes: Nodes, o
 
 def _insist(quality: Trust, traces: Sequence[RankTrace]) -> None:
     """``--strict``: nothing may be missing or repaired."""
-    faults = {
-        "ranks are missing": len(quality.ranks_missing),
-        "ranks are there twice": len(quality.ranks_duplicated),
-        "events were repaired": quality.events_repaired,
-        "events were set aside": quality.events_quarantined,
-        "events were clipped": quality.events_clipped,
-        "files are cut": sum(not t.health.complete for t in traces),
-    }
-    found = [f"{count} {what}" for what, count in faults.items() if count]
+    faults = (
+        (len(quality.ranks_missing), "rank", "missing"),
+        (len(quality.ranks_duplicated), "rank", "there more than once"),
+        (quality.events_repaired, "event", "repaired"),
+        (quality.events_quarantined, "event", "set aside"),
+        (quality.events_clipped, "event", "clipped"),
+        (sum(not t.health.complete for t in traces), "file", "cut"),
+    )
+    found = [f"{plural(count, noun)} {what}" for count, noun, what in faults if count]
     if found:
         raise InconclusiveError(f"the input is not sound (--strict): {', '.join(found)}")
 

@@ -46,7 +46,7 @@ def window_of(rank: Labelled, wanted: tuple[int, int] | None) -> Window:
 
 def _edges(rank: LabelledRank, begin: Ints, end: Ints, work: GpuWork) -> Ints:
     """Begin and end of every step, on the GPU's own time where there is a GPU."""
-    busy = rank.gpu_role != GpuRole.IGNORE
+    busy = work.role != GpuRole.IGNORE
     if not len(begin) or not busy.any():
         return np.stack((begin, end), axis=1)
     start = work.start[busy]

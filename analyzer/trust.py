@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import PurePath
 
 import numpy as np
 
 from analyzer.job import Roster
 from analyzer.measured import Labelled
 from analyzer.model import Clock, StepTrust, Trust
+from analyzer.words import plural, short_names
 from heuristics.arrays import NULL, ints
 from parsers.tables import RankTrace
 
@@ -83,21 +83,13 @@ def _notes(traces: Sequence[RankTrace], ranks: Sequence[Labelled]) -> list[str]:
     for trace in traces:
         for note in trace.health.notes:
             seen.setdefault(note, []).append(trace.path)
-        if not trace.health.complete:
-            place = trace.health.first_damage_byte
-            where = f" at byte {place}" if place is not None else ""
-            seen.setdefault(f"the file is cut{where}", []).append(trace.path)
+        if trace.health.first_damage_byte is not None:
+            seen.setdefault(f"first damage at byte {trace.health.first_damage_byte:,}", []).append(trace.path)
     for rank in ranks:
         for note in _about(rank):
             seen.setdefault(note, []).append(rank.labelled.trace.path)
     names = short_names([trace.path for trace in traces])
     return [_of_files(note, [names[path] for path in paths], len(traces)) for note, paths in seen.items()]
-
-
-def short_names(paths: Sequence[str]) -> dict[str, str]:
-    """File names for sentences: without directories where that leaves them distinct."""
-    bare = {path: PurePath(path).name for path in paths}
-    return bare if len(set(bare.values())) == len(bare) else {path: path for path in paths}
 
 
 def _about(r: Labelled) -> list[str]:
@@ -110,7 +102,11 @@ def _about(r: Labelled) -> list[str]:
             f"the rank comes from the {str(identity.rank_source).replace('_', ' ')}, not from the trace's header"
         )
     if r.line.clipped:
-        notes.append(f"{r.line.clipped} GPU events outlasted a later event of their own stream: cut at its start")
+        what = plural(r.line.clipped, "GPU event")
+        notes.append(f"{what} outlasted later ones of the same stream: cut where the next began")
+    if r.line.left_out:
+        what = plural(r.line.left_out, "event")
+        notes.append(f"{what} on another GPU than the one that communicates left out")
     if stats.conflicts:
         calls = sum(count for _, count in stats.conflicts)
         said = ", ".join(f"{what} ({count})" for what, count in stats.conflicts)

@@ -29,6 +29,7 @@ class Kernel:
     dur: float
     role: GpuRole = GpuRole.COMPUTE
     stream: int = 7
+    device: int = 0
     call: int = -1
     graph: int | None = None
     launched: float | None = None
@@ -96,7 +97,7 @@ def labelled(
         {
             "ts_ns": ns(k.ts),
             "dur_ns": ns(k.dur),
-            "device": 0,
+            "device": k.device,
             "stream": k.stream,
             "kind": "kernel",
             "name": NCCL if k.role == GpuRole.COMM else GEMM,

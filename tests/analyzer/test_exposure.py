@@ -142,3 +142,20 @@ def test_the_exposure_does_not_depend_on_the_order_of_events() -> None:
     there = measure(line_of(labelled(kernels, [Call()])), ["dp"], us(0, 30))
     back = measure(line_of(labelled(kernels[::-1], [Call()])), ["dp"], us(0, 30))
     assert there.exposed.tolist() == back.exposed.tolist() == [5_000 + 7_000]
+
+
+def test_one_swallowed_event_does_not_tell_which_of_two_is_wrong() -> None:
+    line = line_of(labelled([Kernel(0, 1000), Kernel(0.7, 0.2), Kernel(1000, 1000)]))
+    assert line.clipped == 0
+    assert line.compute.total == 2_000_000
+
+
+def test_compute_on_another_gpu_hides_nothing() -> None:
+    rank = labelled(
+        [Kernel(0, 10, COMM, stream=20, call=0), Kernel(0, 5), Kernel(0, 10, device=1), Kernel(10, 10, device=1)],
+        [Call()],
+    )
+    line = line_of(rank)
+    time = measure(line, ["dp"], us(0, 20))
+    assert line.left_out == 2
+    assert (time.compute.tolist(), time.exposed.tolist(), time.idle.tolist()) == ([5_000], [5_000], [10_000])

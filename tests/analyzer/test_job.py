@@ -18,7 +18,7 @@ def test_missing_and_duplicated_ranks_are_named() -> None:
     assert found.missing == (3,)
     assert found.duplicated == (2,)
     assert found.keep == (1, 3, 0)
-    assert any("rank 2 is in 2 files (c, d)" in warning for warning in found.warnings)
+    assert any("rank 2 is there 2 times (c, d)" in warning for warning in found.warnings)
 
 
 def test_files_of_two_world_sizes_are_refused_by_name() -> None:

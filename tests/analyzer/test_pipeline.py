@@ -96,7 +96,7 @@ def test_one_rank_of_two_knows_neither_waiting_nor_bandwidth(job: Path) -> None:
 
 
 def test_strict_refuses_what_is_missing(job: Path) -> None:
-    with pytest.raises(InconclusiveError, match="1 ranks are missing"):
+    with pytest.raises(InconclusiveError, match="1 rank missing"):
         analyzer.analyze(job / "rank0.json", strict=True)
 
 
