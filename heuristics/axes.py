@@ -121,7 +121,8 @@ def _pipeline(view: RankView, roles: Roles, claim: Claim, gradients: list[Claim]
     weight = _weight(view, roles, claim)
     group = view.group(claim.group)
     if group.ranks is None:
-        return Axis(group.size, None, weight, (claim,))
+        doubtful = group.size == view.world_size  # messages over the world group show no length
+        return Axis(group.size, None, min(weight, DOUBTFUL) if doubtful else weight, (claim,))
     peers = {f.peer for f in view.families if f.index in claim.families and f.peer >= 0}
     if len(group.ranks) < (view.world_size or 0) or not peers or view.rank < 0:
         return Axis(group.size, group.ranks, weight, (claim,))

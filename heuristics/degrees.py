@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -43,6 +43,8 @@ class Degrees:
     ep: Degree
     shard: int | None
     replicate: int | None
+    replicated: bool  # whether some group reduces dense gradients
+    contradiction: str | None = None  # why claimed degrees were withdrawn
 
     def known(self) -> dict[str, int]:
         """Values by dimension, undecided ones left out."""
@@ -65,7 +67,7 @@ def degrees(views: Sequence[RankView], axes: Sequence[Axes], explained: float, u
         undecided: dimensions that unexplained calls might serve, and those calls.
     """
     world = world_size(views)
-    sync = _vote([a.sync for a in axes])
+    sync = _vote(_on_every_stage(axes))
     tp, cp, ep = (_voted(axes, dim, explained, undecided.get(dim)) for dim in ("tp", "cp", "ep"))
     pp = _pipeline(views, axes, explained, undecided.get("pp"))
     tp, pp = (_closed(degree, sync, (tp, pp), world) for degree in (tp, pp))
@@ -73,9 +75,19 @@ def degrees(views: Sequence[RankView], axes: Sequence[Axes], explained: float, u
         ep = Degree(None, 0.0, ("experts run without any exchange of tokens: they may be split among the tp ranks",))
     pp = _pipeline_by_product(pp, tp, cp, sync, axes, world)
     dp = _data(tp, cp, pp, sync, axes, world, views)
+    replicated = any(axis is not None for axis in _on_every_stage(axes))
     shard, replicate = _vote([a.shard for a in axes]), _vote([a.replicate for a in axes])
-    settled = Degrees(tp, cp, pp, dp, ep, shard.value if shard else None, replicate.value if replicate else None)
+    settled = Degrees(
+        tp, cp, pp, dp, ep, shard.value if shard else None, replicate.value if replicate else None, replicated
+    )
     return _checked(settled, world)
+
+
+def _on_every_stage(axes: Sequence[Axes]) -> list[Axis | None]:
+    """The gradient groups of the ranks; none if whole stages of a pipeline go without: then they tie embeddings."""
+    found = [a.sync for a in axes]
+    staged = [a.sync is not None for a in axes if "pp" in a.axes]
+    return [None] * len(found) if any(staged) and not all(staged) else found
 
 
 def world_size(views: Sequence[RankView]) -> int | None:
@@ -157,13 +169,15 @@ def _pipeline_by_product(
     """Where messages run over the world group, the other degrees say how long the pipeline is."""
     if not any("pp" in a.axes for a in axes) or world is None or tp.value is None or cp.value is None:
         return pp
-    if sync is None and any(a.sync is not None for a in axes):
+    if sync is None and any(axis is not None for axis in _on_every_stage(axes)):
         return pp  # gradients are reduced over a group of unknown size
     rest = tp.value * (sync.value if sync and sync.value else cp.value)
     if pp.value is not None and (sync is None or pp.value * rest == world):
         return pp
     if world % rest == 0 and world // rest > 1 and (pp.value is None or pp.confidence < certainty(NINES)):
         said = f"{world} ranks over {rest} per stage leave {world // rest} stages"
+        if pp.value is not None:
+            return Degree(None, 0.0, (f"{said}, but messages run over a group of {pp.value}",), (pp.value,))
         return Degree(world // rest, certainty(1), (said,), pp.rivals)
     return pp
 
@@ -180,7 +194,7 @@ def _data(
     model = None if None in (tp.value, cp.value, pp.value) else prod(d.value or 1 for d in (tp, cp, pp))
     if sync is not None and sync.value:
         return _from_sync(sync, cp, model, axes, world)
-    if any(a.sync is not None for a in axes):
+    if any(axis is not None for axis in _on_every_stage(axes)):
         if model and world and world % model == 0:
             return Degree(world // model, certainty(1), (f"{world} ranks, {model} per replica",))
         return Degree(None, 0.0, ("the group that reduces gradients is not recorded",))
@@ -228,6 +242,8 @@ def _checked(found: Degrees, world: int | None) -> Degrees:
     }
     if world is None or None in values.values() or prod(v for v in values.values() if v) == world:
         return found
+    if found.dp.value != 1 and prod(values[dim] or 1 for dim in ("tp", "cp", "pp")) == world and values["pp"] != 1:
+        return _without_replicas(found)
     product = " x ".join(f"{dim}{value}" for dim, value in values.items())
     why = f"{product} is not the world of {world}"
     weak = min(values, key=lambda dim: (values[dim] == 1, getattr(found, dim).confidence))
@@ -236,4 +252,13 @@ def _checked(found: Degrees, world: int | None) -> Degrees:
     kept[weak] = Degree(None, 0.0, (*withdrawn.reasons, why), withdrawn.rivals)
     kept["dp"] = Degree(None, 0.0, (*kept["dp"].reasons, why), kept["dp"].rivals)
     lowered = {dim: Degree(d.value, min(d.confidence, 0.5), d.reasons, d.rivals) for dim, d in kept.items()}
-    return Degrees(**lowered, shard=found.shard, replicate=found.replicate)
+    return Degrees(
+        **lowered, shard=found.shard, replicate=found.replicate, replicated=found.replicated, contradiction=why
+    )
+
+
+def _without_replicas(found: Degrees) -> Degrees:
+    """The other degrees take every rank: what looked like gradients are those of embeddings tied across stages."""
+    said = "the other degrees account for every rank; reductions between stages are those of tied embeddings"
+    dp = Degree(1, certainty(1), (said,), (found.dp.value or 1,))
+    return replace(found, dp=dp, shard=None, replicate=None, contradiction=said)

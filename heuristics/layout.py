@@ -112,11 +112,13 @@ def _sharding(seen: Sequence[Seen], found: Degrees, plan: Schedule) -> Sharding 
     """The stage that the ranks agree on; the undecided verdict if none decides."""
     alike = {id(s.axes.dense): s for s in seen if s.axes.dense is not None}  # ranks of one behaviour share the claim
     verdicts = [sharding(s.view, s.axes.dense, plan.microbatches) for s in alike.values() if s.axes.dense is not None]
-    if not verdicts:
+    if not verdicts or not found.replicated or found.contradiction is not None:
         alone = [d for s in seen if (d := declared_sharding(s.view)) is not None]
         if alone:
             return alone[0]
-        return Sharding(0, (0,), "one replica: nothing to shard") if found.dp.value == 1 else None
+        if found.dp.value == 1 and found.contradiction is None:
+            return Sharding(0, (0,), "one replica: nothing to shard")
+        return Sharding(None, (), found.contradiction) if found.contradiction is not None else None
     decided = {v.stage for v in verdicts if v.stage is not None}
     if len(decided) == 1:
         return next(v for v in verdicts if v.stage is not None)

@@ -66,8 +66,8 @@ def _from_marks(marked: Sequence[Annotated], stages: Mapping[int, int]) -> Sched
 def _simple(
     seen: Sequence[tuple[RankView, Passes]], pipeline_ranks: int | None, stages: Mapping[int, int]
 ) -> Schedule | None:
-    found = [simple_schedule(p.order, p.position, pipeline_ranks) for _, p in seen]
-    if any(micro is None for _, micro, _ in found):
+    found = [simple_schedule(p.order, p.position, pipeline_ranks) for _, p in seen if p.order]
+    if not found or any(micro is None for _, micro, _ in found):
         return None
     names = {name for name, _, _ in found if name}
     micro = _agreed(m for _, m, _ in found)

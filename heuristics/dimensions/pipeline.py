@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from heuristics.arrays import NULL
 from heuristics.dimensions.claim import STRONG, WEAK, Claim, Test, count
 from heuristics.dimensions.p2p import Traffic, traffic
 from heuristics.view import BACKWARD
@@ -81,6 +82,8 @@ def passes(view: RankView, claim: Claim) -> Passes:
     messages = [by_index[int(index)] for index in view.sequence[where]]
     peers = {f.peer for f in messages}
     first = messages[0]
+    if peers == {NULL} and first.direction != "send":  # a middle stage and the last look the same without peers
+        return Passes("", None, None, None, 0, _gaps_with_backward(view, where))
     previous = None if first.direction == "send" else first.peer
     others = sorted(peers - {previous})
     following = others[0] if len(others) == 1 else None
