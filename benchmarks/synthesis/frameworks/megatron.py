@@ -1,0 +1,306 @@
+"""Megatron-LM: megatron/core/parallel_state.py for the groups, training.py and schedules.py for the step.
+
+Groups in order of creation with their Gloo twins; tensor parallelism with synchronous calls on the group, gradients in
+float32 buckets with coalesced calls; a distributed optimizer that gathers parameters where the next forward needs them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchmarks.synthesis import layers, messages, schedules
+from benchmarks.synthesis.compute import Compute
+from benchmarks.synthesis.context import context
+from benchmarks.synthesis.experts import Experts, MegatronAllGather, MegatronAllToAll
+from benchmarks.synthesis.groups import Group, Mesh, Registry
+from benchmarks.synthesis.layers import Chunk, Layers, chunks, small_params
+from benchmarks.synthesis.program import Idle, Program, Synchronize
+from benchmarks.synthesis.schedules import Act
+from benchmarks.synthesis.spec import Spec
+from benchmarks.synthesis.tensor import MegatronSequence, MegatronTensor, Tensor
+
+
+@dataclass(frozen=True)
+class Groups:
+    """The groups that calls go to."""
+
+    data: Group
+    data_cp: Group
+    cp: Group
+    model: Group
+    tp: Group
+    pp: Group
+    embedding: Group | None
+    tp_cp: Group
+    ep: Group
+    etp: Group
+    tp_ep: Group
+    expert_data: Group
+    optimizer: Group
+    world: Group
+
+
+def groups(registry: Registry, spec: Spec) -> Groups:
+    """Create all groups of a rank, in the order of `initialize_model_parallel`."""
+    dense = Mesh({"tp": spec.tp, "cp": spec.cp, "dp": spec.dp, "pp": spec.pp})
+    rest = spec.world // (spec.etp * spec.ep * spec.pp)
+    expert = Mesh({"tp": spec.etp, "ep": spec.ep, "dp": rest, "pp": spec.pp})
+    if spec.option("order", None) == "tp-pp-dp":
+        dense = Mesh({"tp": spec.tp, "cp": spec.cp, "pp": spec.pp, "dp": spec.dp})
+        expert = Mesh({"tp": spec.etp, "ep": spec.ep, "pp": spec.pp, "dp": rest})
+    data_cp = _with_gloo(registry, dense, ("dp", "cp"), "DATA_PARALLEL_GROUP_WITH_CP")
+    data = _with_gloo(registry, dense, ("dp",), "DATA_PARALLEL_GROUP")
+    cp = registry.along(dense, ("cp",), "CONTEXT_PARALLEL_GROUP")
+    model = registry.along(dense, ("tp", "pp"), "MODEL_PARALLEL_GROUP")
+    tp = registry.along(dense, ("tp",), "TENSOR_MODEL_PARALLEL_GROUP")
+    pp, embedding = _pipeline_groups(registry, dense)
+    registry.along(dense, ("tp", "dp", "cp"), "TENSOR_AND_DATA_PARALLEL_GROUP_WITH_CP")
+    registry.along(dense, ("tp", "dp"), "TENSOR_AND_DATA_PARALLEL_GROUP")
+    tp_cp = registry.along(dense, ("tp", "cp"), "TENSOR_AND_CONTEXT_PARALLEL_GROUP")
+    ep = registry.along(expert, ("ep",), "EXPERT_MODEL_PARALLEL_GROUP")
+    etp = registry.along(expert, ("tp",), "EXPERT_TENSOR_PARALLEL_GROUP")
+    tp_ep = registry.along(expert, ("tp", "ep"), "EXPERT_TENSOR_AND_MODEL_PARALLEL_GROUP")
+    registry.along(expert, ("tp", "ep", "pp"), "EXPERT_TENSOR_MODEL_PIPELINE_PARALLEL_GROUP")
+    expert_data = _with_gloo(registry, expert, ("dp",), "EXPERT_DATA_PARALLEL_GROUP")
+    optimizer = registry.next("INTRA_DISTRIBUTED_OPTIMIZER_INSTANCE_GROUP", range(spec.world))
+    return Groups(
+        *(data, data_cp, cp, model, tp, pp, embedding, tp_cp, ep, etp, tp_ep, expert_data, optimizer, registry.default)
+    )
+
+
+def _with_gloo(registry: Registry, mesh: Mesh, dims: tuple[str, ...], desc: str) -> Group:
+    """A family where each group is followed by its Gloo twin."""
+    ranks, index, total = mesh.members(registry.rank, dims), mesh.index(registry.rank, dims), mesh.count(dims)
+    base = registry.count
+    group = Group(str(base + 2 * index), desc, ranks, "cpu:gloo,cuda:nccl")
+    twin = Group(str(base + 2 * index + 1), f"{desc}_GLOO", ranks, "cpu:gloo,cuda:gloo")
+    registry.own += [group, twin]
+    registry.skip(2 * total)
+    return group
+
+
+def _pipeline_groups(registry: Registry, mesh: Mesh) -> tuple[Group, Group | None]:
+    """Each pipeline group with the groups of its ends."""
+    ranks, index = mesh.members(registry.rank, ("pp",)), mesh.index(registry.rank, ("pp",))
+    base = registry.count + 3 * index
+    pp = Group(str(base), "PIPELINE_MODEL_PARALLEL_GROUP", ranks, registry.backend)
+    ends = ranks if len(ranks) == 1 else (ranks[0], ranks[-1])
+    own = [pp]
+    embedding = None
+    if registry.rank in ends:
+        embedding = Group(str(base + 1), "EMBEDDING_GROUP", ends, registry.backend)
+        own.append(embedding)
+    if registry.rank == ranks[0]:
+        own.append(Group(str(base + 2), "POSITION_EMBEDDING_GROUP", ranks[:1], registry.backend))
+    registry.own += own
+    registry.skip(3 * mesh.count(("pp",)))
+    return pp, embedding
+
+
+class Megatron(Layers):
+    """One rank of a Megatron-LM job."""
+
+    def __init__(self, spec: Spec, rank: int) -> None:
+        registry = Registry(rank, spec.world, "cpu:gloo,cuda:nccl")
+        self.g = g = groups(registry, spec)
+        program = Program(rank, groups=tuple(registry.own), group_count=registry.count)
+        compute = Compute(program, spec.model, spec.tokens, spec.tp)
+        shape = (spec.model.seq // spec.cp, spec.micro_batch, spec.model.hidden)
+        style = Tensor if spec.tp == 1 else MegatronSequence if spec.sp else MegatronTensor
+        tensor = style(program, g.tp, shape, spec.dtype)
+        super().__init__(program, spec, compute, tensor, context(program, g.cp, compute, spec), None)
+        self.experts = self._experts() if spec.model.experts else None
+        self.place = list(g.pp.ranks).index(rank)
+        self.chunks = chunks(spec, self.place)
+        self.reducing: list[int] = []
+        self.gathered: set[int] = set()
+
+    def _experts(self) -> Experts:
+        spec, g, rows = self.spec, self.g, self.rows
+        if spec.option("dispatcher", "alltoall") == "allgather":
+            return MegatronAllGather(self.p, self.compute, spec, rows, g.tp_ep)
+        if spec.ep * spec.etp == 1:
+            return Experts(self.p, self.compute, spec, rows)
+        return MegatronAllToAll(self.p, self.compute, spec, rows, g.ep, g.tp_ep, g.etp)
+
+    @property
+    def overlapped(self) -> bool:
+        """Whether gradients and parameters travel beside compute."""
+        return bool(self.spec.option("overlap", True))
+
+    def buckets(self, chunk: Chunk, expert: bool) -> list[int]:
+        """Elements per bucket: several only where they overlap, on the first stage's first chunk.
+
+        megatron/core/distributed/distributed_data_parallel.py: bucketing is off for later stages and chunks.
+        """
+        total = layers.stage_params(self.spec, chunk)[expert]
+        if not total:
+            return []
+        n = (self.g.expert_data if expert else self.g.data_cp).size
+        size = self.spec.option("bucket", 40_000_000)
+        divided = self.overlapped and self.place == 0 and chunk is self.chunks[0]
+        count = max(1, round(total / size)) if divided else 1
+        each = -(-total // (count * 64 * n)) * 64 * n
+        return [each] * (count - 1) + [max(n, -(-(total - each * (count - 1)) // n) * n)]
+
+    def step(self, step: int) -> None:
+        """One training step."""
+        with self.p.mark(f"ProfilerStep#{step + 5}"):
+            self.p.add(Idle(400.0))
+            self.gathered = set()
+            if self.overlapped:
+                self._prefetch(self.chunks[0])
+            for acts in self._plan():
+                self._do(acts, step)
+            self._finish(step)
+
+    def _plan(self) -> list[tuple[Act, ...]]:
+        spec = self.spec
+        m = spec.microbatches
+        if spec.pp == 1:
+            return schedules.single_stage("1f1b", 0, 1, m)
+        if spec.virtual == 1 and spec.schedule in ("1f1b", "gpipe"):
+            return schedules.single_stage(spec.schedule, self.place, spec.pp, m)
+        return [(act,) for act in schedules.with_transfers(spec.schedule or "interleaved_1f1b", spec.pp, spec.virtual, m)[self.place]]
+
+    def _do(self, acts: tuple[Act, ...], step: int) -> None:
+        if acts[0].kind == "F":
+            self._forward(self._chunk(acts[0]), step, acts[0].microbatch)
+        elif acts[0].kind in "BI":
+            with self.p.backward_thread():
+                self._backward(self._chunk(acts[0]), step, acts[0].microbatch)
+        elif acts[0].kind != "W":
+            self._transfer(acts)
+
+    def _chunk(self, act: Act) -> Chunk:
+        return next(c for c in self.chunks if c.stage == act.stage)
+
+    def _transfer(self, acts: tuple[Act, ...]) -> None:
+        """Batched and waited for at once, or interleaved: each on its own, waited for where it is needed."""
+        n, dtype, pp = self.tensor.shard, self.spec.dtype, self.g.pp
+        calls = []
+        for act in acts:
+            step = 1 if act.kind in ("SEND_F", "RECV_B") else -1
+            peer = pp.ranks[(self.place + step) % pp.size]
+            make = messages.send if act.kind.startswith("SEND") else messages.receive
+            calls.append(make(pp, peer, n, dtype))
+        batched = self.spec.virtual == 1
+        place = self.p.launch(*calls, is_async=True, batched=batched)
+        if batched or acts[0].kind.startswith("RECV"):
+            self.p.wait(place)
+        if batched and self.spec.option("p2p_sync", False):
+            self.p.add(Synchronize())
+
+    def _batch(self, chunk: Chunk) -> None:
+        """Tokens and labels broadcast inside the tensor-parallel group, as far as the stage needs them."""
+        if self.spec.tp == 1:
+            return
+        n, shape = self.spec.tokens, (self.spec.micro_batch, self.spec.tokens // self.spec.micro_batch)
+        words = ["Long", "Long", "Float", "Long"] if self.spec.pp == 1 else []
+        if self.spec.pp > 1 and (chunk.first or chunk.last):
+            words = ["Long", "Long"] if chunk.first else ["Long", "Float"]
+        for dtype in words:
+            self.p.collective(messages.broadcast(self.g.tp, n, dtype, shape=shape))
+
+    def _prefetch(self, chunk: Chunk) -> None:
+        """Gather the parameters of a chunk before its first forward (`overlap_param_gather`)."""
+        if self.spec.zero != 1 or chunk.stage in self.gathered:
+            return
+        self.gathered.add(chunk.stage)
+        places = [
+            self.p.collective(
+                messages.all_gather(group, n // group.size, self.spec.dtype, coalesced=True), is_async=True
+            )
+            for expert, group in ((False, self.g.data_cp), (True, self.g.expert_data))
+            for n in self.buckets(chunk, expert)
+        ]
+        for place in places:
+            self.p.wait(place)
+
+    def _forward(self, chunk: Chunk, step: int, microbatch: int) -> None:
+        if self.overlapped:
+            self._prefetch(chunk)
+        self._batch(chunk)
+        if chunk.first:
+            self.compute.embedding()
+            self.tensor.leave()
+        for layer in chunk.layers:
+            self.forward(layer, step, microbatch)
+        if chunk.last:
+            self._loss()
+
+    def _loss(self) -> None:
+        """Head, vocabulary-parallel cross-entropy, the loss averaged over replicas."""
+        self.compute.norm(self.rows)
+        self.tensor.enter()
+        self.compute.head()
+        n = self.spec.tokens
+        shape = (n // self.spec.micro_batch, self.spec.micro_batch)
+        for _ in range(3):
+            self.compute.loss()
+            self.p.collective(messages.all_reduce(self.g.tp, n, "Float", shape=shape))
+        self.p.collective(messages.all_reduce(self.g.data_cp, 2, "Float"))
+
+    def _backward(self, chunk: Chunk, step: int, microbatch: int) -> None:
+        last = microbatch == self.spec.microbatches - 1
+        if chunk.last:
+            with self.autograd("LinearWithGradAccumulationAndAsyncCommunication"):
+                self.tensor.enter_backward(self.compute.head, self.compute.head)
+                self.compute.norm(self.rows)
+        buckets = [(False, n) for n in self.buckets(chunk, False)] + [(True, n) for n in self.buckets(chunk, True)]
+        per_layer = -(-len(buckets) // max(1, len(chunk.layers)))
+        for layer in reversed(chunk.layers):
+            self.backward(layer, step, microbatch)
+            if last and self.overlapped:
+                ready, buckets = buckets[:per_layer], buckets[per_layer:]
+                with self.autograd("AccumulateGrad"):
+                    self._reduce(ready)
+        if chunk.first:
+            with self.autograd("Embedding"):
+                self.tensor.leave_backward()
+                self.compute.embedding()
+        if last:
+            self._reduce(buckets)
+
+    def _reduce(self, buckets: list[tuple[bool, int]]) -> None:
+        """Gradients of some buckets: scattered to their owners, or all-reduced without the distributed optimizer."""
+        for expert, n in buckets:
+            group = self.g.expert_data if expert else self.g.data_cp
+            if self.spec.zero:
+                message = messages.reduce_scatter(group, n // group.size, self.spec.grad_dtype, coalesced=True)
+            else:
+                message = messages.all_reduce(group, n, self.spec.grad_dtype, coalesced=True)
+            self.reducing.append(self.p.collective(message, is_async=True))
+
+    def _finish(self, step: int) -> None:
+        """`finalize_model_grads`, the optimizer, what is logged."""
+        for place in self.reducing:
+            self.p.wait(place)
+        self.reducing = []
+        g, spec = self.g, self.spec
+        if spec.sp and spec.tp > 1:
+            self.p.collective(messages.all_reduce(g.tp, small_params(spec, self.chunks), spec.grad_dtype))
+        if spec.model.tied and spec.pp > 1 and g.embedding is not None:
+            table = spec.model.vocab * spec.model.hidden // spec.tp
+            self.p.collective(messages.all_reduce(g.embedding, table, spec.grad_dtype))
+        norm = g.optimizer if spec.zero else g.model
+        self.p.collective(messages.all_reduce(norm, 1, "Float"))
+        own = sum(sum(layers.stage_params(spec, c)) for c in self.chunks) // (g.data_cp.size if spec.zero else 1)
+        with self.p.mark("Optimizer.step#FusedAdam.step"):
+            self.compute.adam(own)
+        if not self.overlapped:
+            for chunk in self.chunks:
+                self._prefetch(chunk)
+        for _ in range(2):
+            self.p.collective(messages.all_reduce(g.model, 1, "Float"))
+        self.p.add(Synchronize())
+        if spec.option("timers", False) and step % 2:
+            self.p.collective(messages.barrier(g.world, new=spec.writing.release >= (2, 8)))
+
+
+def program(spec: Spec, rank: int) -> Program:
+    """All steps of one rank."""
+    job = Megatron(spec, rank)
+    for step in range(spec.steps):
+        job.step(step)
+    return job.p

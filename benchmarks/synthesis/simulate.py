@@ -1,0 +1,277 @@
+"""When everything happens: programs of many ranks run against each other.
+
+CPU threads launch and run ahead; streams run what they are given in order; a collective starts on a rank when its stream
+and the work it depends on are done, and ends on all ranks a transfer time after the last of them has started. A rank
+whose partner is not simulated waits for a drawn time instead, so that a few ranks of a very large job cost a few ranks.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from benchmarks.synthesis.links import Links
+from benchmarks.synthesis.program import (
+    AUTOGRAD,
+    COMPUTE,
+    MAIN,
+    Begin,
+    End,
+    Idle,
+    Kernel,
+    Launch,
+    Message,
+    OnThread,
+    Program,
+    Synchronize,
+    Wait,
+)
+from benchmarks.synthesis.spec import Spec
+
+KERNEL_CPU_US, LAUNCH_CPU_US, QUEUE_US = 7.0, 60.0, 9.0
+"""CPU time of an operator with one launch; of a collective call; from launch to start on an idle stream."""
+
+
+@dataclass(slots=True)
+class Done:
+    """An operation with its times, in microseconds since the start of the job."""
+
+    operation: Kernel | Launch
+    thread: str
+    cpu_us: float
+    cpu_dur_us: float
+    stream: str
+    start_us: float
+    end_us: float
+    number: int  # of the launch, one counter per rank: the correlation
+
+
+@dataclass(slots=True)
+class Range:
+    """A closed range of the profiler."""
+
+    name: str
+    category: str
+    thread: str
+    start_us: float
+    end_us: float
+
+
+@dataclass(slots=True)
+class Timeline:
+    """All that happened on one rank."""
+
+    done: list[Done] = field(default_factory=list)
+    ranges: list[Range] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Meeting:
+    """Ranks at one collective or message: when each was ready."""
+
+    expected: int
+    ready: dict[int, float] = field(default_factory=dict)
+
+
+class DeadlockError(RuntimeError):
+    """No rank can go on: the programs do not fit each other."""
+
+
+class _Rank:
+    """The state of one rank."""
+
+    def __init__(self, program: Program, noise: random.Random) -> None:
+        self.program = program
+        self.noise = noise
+        self.place = 0
+        self.cpu = 0.0
+        self.thread = MAIN
+        self.tail: dict[str, float] = defaultdict(float)
+        self.pending: dict[str, int] = {}  # stream -> launch that is not over
+        self.ends: dict[int, float] = {}  # launch -> end
+        self.open_keys: dict[int, list[tuple[object, ...]]] = {}
+        self.calls: dict[object, int] = defaultdict(int)
+        self.launched: dict[int, Done] = {}
+        self.marks: list[tuple[Begin, str, float]] = []
+        self.timeline = Timeline()
+        self.numbers = 0
+
+
+class Simulator:
+    """Runs programs, one per simulated rank."""
+
+    def __init__(self, programs: Mapping[int, Program], spec: Spec, links: Links) -> None:
+        self.spec, self.links = spec, links
+        self.ranks = {r: _Rank(p, random.Random(f"{spec.seed}:{r}")) for r, p in programs.items()}
+        self.meetings: dict[tuple[object, ...], _Meeting] = {}
+        self.settled: dict[tuple[object, ...], float] = {}
+
+    def run(self) -> dict[int, Timeline]:
+        """The timeline of every simulated rank.
+
+        Raises:
+            DeadlockError: ranks wait for each other.
+        """
+        going = True
+        while going:
+            going = False
+            for rank in self.ranks.values():
+                going |= self._advance(rank)
+        stuck = {r: s.program.operations[s.place] for r, s in self.ranks.items() if s.place < len(s.program.operations)}
+        if stuck:
+            raise DeadlockError(f"{len(stuck)} ranks wait: {dict(list(stuck.items())[:4])}")
+        for rank in self.ranks.values():
+            self._close(rank)
+        return {r: s.timeline for r, s in self.ranks.items()}
+
+    def _advance(self, rank: _Rank) -> bool:
+        """As far as the rank can go; whether it moved."""
+        operations, moved = rank.program.operations, False
+        while rank.place < len(operations) and self._step(rank, operations[rank.place], rank.place):
+            rank.place += 1
+            moved = True
+        return moved
+
+    def _step(self, rank: _Rank, op: object, place: int) -> bool:
+        """Do one operation if what it depends on is known."""
+        if isinstance(op, Kernel):
+            return self._kernel(rank, op)
+        if isinstance(op, Launch):
+            return self._launch(rank, op, place)
+        if isinstance(op, Wait):
+            end = self._end(rank, op.launch)
+            if end is None or not self._free(rank, op.stream):
+                return False
+            rank.tail[op.stream] = max(rank.tail[op.stream], end)
+            return True
+        if isinstance(op, Synchronize):
+            if not all(self._free(rank, stream) for stream in list(rank.pending)):
+                return False
+            rank.cpu = max([rank.cpu, *rank.tail.values()]) + 8.0
+            return True
+        if isinstance(op, Begin):
+            rank.marks.append((op, rank.thread, rank.cpu))
+            rank.cpu += 1.0
+        elif isinstance(op, End):
+            self._end_mark(rank)
+        elif isinstance(op, OnThread):
+            rank.thread = op.thread
+            rank.cpu += 15.0 if op.thread == AUTOGRAD else 5.0
+        elif isinstance(op, Idle):
+            rank.cpu += op.us * rank.noise.uniform(0.9, 1.2)
+        return True
+
+    def _end_mark(self, rank: _Rank) -> None:
+        begin, thread, start = rank.marks.pop()
+        rank.cpu += 1.0
+        rank.timeline.ranges.append(Range(begin.name, begin.category, thread, start, rank.cpu))
+
+    def _kernel(self, rank: _Rank, op: Kernel) -> bool:
+        if not self._free(rank, op.stream):
+            return False
+        us = max(1.2, op.us * rank.noise.lognormvariate(0.0, 0.04))
+        start = max(rank.tail[op.stream], rank.cpu + KERNEL_CPU_US + QUEUE_US * rank.noise.uniform(0.7, 1.5))
+        self._record(rank, op, op.stream, start, start + us, KERNEL_CPU_US)
+        rank.tail[op.stream] = start + us + 0.6
+        return True
+
+    def _record(self, rank: _Rank, op: Kernel | Launch, stream: str, start: float, end: float, cpu_us: float) -> Done:
+        rank.numbers += 1
+        cpu_us *= rank.noise.uniform(0.9, 1.4)
+        done = Done(op, rank.thread, rank.cpu, cpu_us, stream, start, end, rank.numbers)
+        rank.timeline.done.append(done)
+        rank.cpu += cpu_us + 1.0
+        return done
+
+    def stream_of(self, rank: int, op: Launch) -> str:
+        """Where a launch runs (torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp, before and after 2.8)."""
+        if op.stream is not None:
+            return op.stream
+        message = op.messages[0]
+        if message.peer is not None and not op.batched and not self.spec.writing.eager_init:
+            return f"p2p:{min(rank, message.peer)}-{max(rank, message.peer)}"
+        if op.is_async or op.batched or not self.spec.writing.sync_on_current_stream:
+            return f"pg:{message.group.name}"
+        return COMPUTE
+
+    def _launch(self, rank: _Rank, op: Launch, place: int) -> bool:
+        stream = self.stream_of(rank.program.rank, op)
+        if not self._free(rank, stream) or (op.waits_compute and not self._free(rank, COMPUTE)):
+            return False
+        ready = rank.cpu + LAUNCH_CPU_US + QUEUE_US * rank.noise.uniform(0.7, 1.5)
+        ready = max(ready, rank.tail[stream], rank.tail[COMPUTE] if op.waits_compute else 0.0)
+        cpu = LAUNCH_CPU_US * (0.6 + 0.4 * len(op.messages))
+        rank.launched[place] = self._record(rank, op, stream, ready, ready, cpu)
+        keys = [self._meet(rank, message, ready) for message in op.messages]
+        rank.open_keys[place] = keys
+        rank.pending[stream] = place
+        return True
+
+    def _meet(self, rank: _Rank, message: Message, ready: float) -> tuple[object, ...]:
+        """Register at a collective or message; settle it when all who are simulated have come."""
+        me = rank.program.rank
+        if message.peer is None:
+            count = rank.calls[message.group.name]
+            rank.calls[message.group.name] += 1
+            key: tuple[object, ...] = (message.group.name, tuple(message.group.ranks[:2]), count)
+            others = [r for r in self.ranks if r in _ranks(message.group.ranks)]
+        else:
+            way = (me, message.peer) if message.words[0] == "send" else (message.peer, me)
+            count = rank.calls[message.group.name, way]
+            rank.calls[message.group.name, way] += 1
+            key = (message.group.name, way, count)
+            others = [r for r in way if r in self.ranks]
+        meeting = self.meetings.setdefault(key, _Meeting(len(others)))
+        meeting.ready[me] = ready
+        if len(meeting.ready) == meeting.expected:
+            self._settle(key, meeting, message)
+        return key
+
+    def _settle(self, key: tuple[object, ...], meeting: _Meeting, message: Message) -> None:
+        chance = random.Random(f"{self.spec.seed}:{key}")
+        last = max(meeting.ready.values())
+        people = 2 if message.peer is not None else message.group.size
+        if meeting.expected < people:
+            last += chance.expovariate(1 / self.links.absent_wait_us)
+        us = self.links.transfer_us(message, next(iter(meeting.ready)))
+        self.settled[key] = last + us * chance.lognormvariate(0.0, 0.06)
+        del self.meetings[key]
+
+    def _end(self, rank: _Rank, place: int) -> float | None:
+        """When a launch was over, or None while that is open."""
+        if place in rank.ends:
+            return rank.ends[place]
+        keys = rank.open_keys[place]
+        if any(key not in self.settled for key in keys):
+            return None
+        done = rank.launched[place]
+        end = max(self.settled[key] for key in keys) + rank.noise.uniform(0.0, 1.5)
+        done.end_us = max(end, done.start_us + 2.0)
+        rank.ends[place] = done.end_us
+        return done.end_us
+
+    def _free(self, rank: _Rank, stream: str) -> bool:
+        """Whether all that was put on the stream has an end; keeps the tail up to date."""
+        place = rank.pending.get(stream)
+        if place is None:
+            return True
+        end = self._end(rank, place)
+        if end is None:
+            return False
+        rank.tail[stream] = max(rank.tail[stream], end + 0.6)
+        del rank.pending[stream]
+        return True
+
+    def _close(self, rank: _Rank) -> None:
+        for stream in list(rank.pending):
+            if not self._free(rank, stream):
+                raise DeadlockError(f"rank {rank.program.rank}: {stream} never ends")
+        while rank.marks:
+            self._end_mark(rank)
+
+
+def _ranks(ranks: object) -> object:
+    """Ranks in a form with fast membership."""
+    return ranks if isinstance(ranks, range) else frozenset(ranks)  # type: ignore[call-overload]
