@@ -48,14 +48,12 @@ class Commands(click.Group):
             args = [DEFAULT, *args]
         return super().parse_args(ctx, args)
 
-    def main(  # type: ignore[override]
-        self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
-    ) -> Any:
+    def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:  # type: ignore[override]
         """Run; failures become one line on stderr and an exit code, a traceback only where it was asked for."""
-        extra["standalone_mode"] = False
+        extra |= {"standalone_mode": False, "prog_name": "analyze"}
         argv = list(sys.argv[1:] if args is None else args)
         try:
-            code = super().main(argv, prog_name or "analyze", **extra)
+            code = super().main(argv, **extra)
         except Exception as error:
             code = _explain(error)
             if code is None:

@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from analyzer.cli import COMMANDS, main
+from tests.analyzer.kineto_files import ddp_trace, write_job
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(64)
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_job(tmp_path_factory.mktemp("job"))
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [str(a) for a in arguments])
+
+
+def installed(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The console script in a process of its own."""
+    command = [str(Path(sys.executable).with_name("analyze")), *(str(a) for a in arguments)]
+    env = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "NO_COLOR", "COMMLENS_DEBUG")}
+    return subprocess.run(command, capture_output=True, text=True, env={**env, **environment}, timeout=120)
+
+
+def refused(result: Result, code: int = 2) -> str:
+    """The one line on stderr of a failure."""
+    assert result.exit_code == code
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("analyze: ")
+    return line
+
+
+def test_the_default_command_is_run(job: Path) -> None:
+    assert run(job, "-q").stdout == run("run", job, "-q").stdout != ""
+
+
+def test_without_arguments_the_help_is_shown() -> None:
+    result = run()
+    assert result.exit_code == 0
+    for command in COMMANDS:
+        assert f"\n  {command} " in result.stdout
+
+
+def test_every_command_has_help_with_an_example() -> None:
+    for command in COMMANDS:
+        result = run(command, "--help")
+        assert result.exit_code == 0
+        assert f"analyze {command}" in result.stdout
+        assert "Examples:\n  analyze " in result.stdout
+
+
+def test_json_is_one_document_and_nothing_else(job: Path) -> None:
+    result = run(job, "--format", "json", "-v")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["schema_version"] == 1
+    assert "rank0.json: kineto, rank 0" in result.stderr
+
+
+def test_warnings_go_to_stderr_unless_quiet(job: Path) -> None:
+    (job.parent / "copy").mkdir(exist_ok=True)
+    copy = job.parent / "copy" / "other.json"
+    copy.write_bytes((job / "rank0.json").read_bytes())
+    assert "warning: rank 0 is there 2 times" in run(job, copy, "--format", "json").stderr
+    assert run(job, copy, "--format", "json", "-q").stderr == ""
+
+
+def test_sections_come_in_the_order_of_reading(job: Path) -> None:
+    lines = run(job).stdout.splitlines()
+    titles = [line.split("  ")[0] for line in lines if line and not line.startswith(" ")]
+    assert titles == ["Trust", "Layout", "Collectives", "Step", "Ledger", "Findings"]
+
+
+def test_a_file_gets_the_result_whole_and_stdout_nothing(job: Path, tmp_path: Path) -> None:
+    target = tmp_path / "result.md"
+    result = run(job, "--format", "md", "-o", target)
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert target.read_text().startswith("# Communication of a distributed job\n\n## Trust\n")
+    assert [p.name for p in tmp_path.iterdir()] == ["result.md"]
+
+
+def test_an_output_that_cannot_be_written_is_one_line(job: Path, tmp_path: Path) -> None:
+    assert "No such file or directory" in refused(run(job, "-q", "-o", tmp_path / "no" / "where.txt"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("empty.json", b"", "empty"),
+        ("text.json", b"hello, this is no JSON", "not a trace"),
+        ("picture.json", PNG, "not a trace"),
+        ("notes.json", b'{"answer": 42}', "not a profiler trace"),
+        ("other.json.gz", gzip.compress(b"just text"), "not a trace"),
+    ],
+)
+def test_a_file_that_is_no_trace_is_refused_by_name(tmp_path: Path, name: str, content: bytes, said: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    line = refused(run(path))
+    assert str(path) in line
+    assert said in line
+
+
+def test_a_directory_without_traces_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "picture.png").write_bytes(PNG)
+    line = refused(run(tmp_path))
+    assert str(tmp_path) in line
+    assert "no traces in this directory" in line
+
+
+def test_a_missing_file_is_refused_and_a_misspelled_command_recognised(tmp_path: Path) -> None:
+    assert "no such file" in refused(run(tmp_path / "nothing.json"))
+    assert "did you mean 'predict'?" in refused(run("predcit", "--model", "llama3-8b"))
+
+
+def test_a_misspelled_option_is_one_line_with_a_suggestion(job: Path) -> None:
+    assert "--format" in refused(run(job, "--formt", "json"))
+
+
+def test_two_jobs_in_one_directory_are_one_line(tmp_path: Path) -> None:
+    write_job(tmp_path)
+    (tmp_path / "rank0.json").write_text(json.dumps(ddp_trace(0, 1)))
+    line = refused(run(tmp_path))
+    assert "2 different jobs" in line
+    assert "world size 1" in line
+
+
+def test_a_job_of_one_rank_is_no_failure(tmp_path: Path) -> None:
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps(ddp_trace(0, 1, comm=False)))
+    result = run(path)
+    assert result.exit_code == 0
+    assert "one rank, no communication" in result.stdout
+
+
+def test_inconclusive_input_is_exit_code_3(job: Path) -> None:
+    assert "1 rank missing" in refused(run(job / "rank0.json", "--strict", "-q"), code=3)
+    assert "complete are: 0, 1, 2" in refused(run(job, "--steps", "7:9", "-q"), code=3)
+
+
+@pytest.mark.parametrize("steps", ["x", "6:3", ":", "-1:2"])
+def test_steps_that_make_no_sense_are_refused(job: Path, steps: str) -> None:
+    assert "--steps" in refused(run(job, f"--steps={steps}"))
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--model", "lama3-8b", "did you mean llama3-8b"),
+        ("--layout", "tp2-xp4", "'xp4' is not a dimension"),
+        ("--ledger-profile", "megatorn", "did you mean megatron"),
+        ("--kernel-table", "/no/such/table.toml", "cannot read the kernel table"),
+    ],
+)
+def test_options_that_name_nothing_are_refused_before_anything_is_read(
+    tmp_path: Path, option: str, value: str, said: str
+) -> None:
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps(ddp_trace(0)))
+    assert said in refused(run(path, option, value))
+
+
+def test_an_unforeseen_failure_is_one_line_and_a_traceback_only_on_demand(
+    job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("hidden\nin lines")
+
+    monkeypatch.setattr("analyzer.pipeline.roster", broken)
+    line = refused(run(job, "-q"))
+    assert "internal error: ZeroDivisionError: hidden in lines" in line
+    assert isinstance(run(job, "--debug", "-q").exception, ZeroDivisionError)
+    monkeypatch.setenv("COMMLENS_DEBUG", "1")
+    assert isinstance(run(job, "-q").exception, ZeroDivisionError)
+
+
+def test_the_installed_command_is_plain_where_there_is_no_terminal(job: Path) -> None:
+    result = installed(job)
+    assert result.returncode == 0
+    assert result.stderr == ""
+    assert "\x1b" not in result.stdout
+    assert max(len(line) for line in result.stdout.splitlines()) <= 120
+
+
+def test_the_width_of_the_terminal_is_kept(job: Path) -> None:
+    result = installed(job, COLUMNS="100")
+    assert max(len(line) for line in result.stdout.splitlines()) <= 100
+
+
+def test_a_closed_pipe_is_silent(job: Path) -> None:
+    command = f"{Path(sys.executable).with_name('analyze')} {job} -q | head -1"
+    result = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, timeout=120)
+    assert result.stderr == ""
+    assert result.stdout.startswith("Trust")
+
+
+@pytest.mark.parametrize("option", ["--version", "--help"])
+def test_nothing_heavy_is_imported_before_it_is_needed(option: str) -> None:
+    code = f"""
+import sys
+from analyzer.cli import main
+try:
+    main([{option!r}])
+except SystemExit:
+    pass
+heavy = {{"numpy", "pyarrow", "pandas", "matplotlib", "rich", "msgspec", "yaml"}} & set(sys.modules)
+sys.exit(f"imported {{heavy}}" if heavy else 0)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_predict_prints_the_closed_forms() -> None:
+    # Llama 3 405B, TP8 PP16 DP128 (Dubey et al. 2024): 405,853,388,800 parameters, 3.17e9 on a rank.
+    common = ("predict", "--model", "llama3-405b", "--layout", "tp8-pp16-dp128", "--microbatches", "16")
+    text = run(*common)
+    assert text.exit_code == 0
+    assert "405,853,388,800 parameters" in text.stdout
+    document = json.loads(run(*common, "--format", "json").stdout)
+    assert document["prediction"]["memory"][0]["parameters"] == 3_170_729_600
+    assert document["prediction"]["bubble"]["share_of_total"] == pytest.approx(15 / 31)
+    assert run(*common, "--format", "md").stdout.startswith("# Ledger\n")
+
+
+def test_predict_refuses_what_cannot_be() -> None:
+    assert "--layout" in refused(run("predict", "--model", "llama3-8b"))
+    assert "zero" in refused(run("predict", "--model", "llama3-8b", "--layout", "dp8", "--zero-stage", "7"))
+    assert "hsdp_shard" in refused(
+        run("predict", "--model", "llama3-8b", "--layout", "dp8", "--zero-stage", "3", "--hsdp-shard", "3")
+    )
