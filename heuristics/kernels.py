@@ -84,13 +84,20 @@ def find(trace: RankTrace, records: Records, forest: Forest, names: KernelTable)
     return _without_copies(work, records)
 
 
-def roles(trace: RankTrace, work: GpuWork) -> npt.NDArray[np.int8]:
-    """The `GpuRole` of every GPU event."""
+def roles(trace: RankTrace, work: GpuWork, barrier: Bools) -> npt.NDArray[np.int8]:
+    """The `GpuRole` of every GPU event.
+
+    Args:
+        trace: the facts.
+        work: its communication.
+        barrier: per GPU event, whether it belongs to a barrier: an all-reduce by name, but nothing that anybody wants.
+    """
     kinds, values = codes(trace.gpu_events, "kind")
     by_kind = {"kernel": GpuRole.COMPUTE, "memcpy": GpuRole.MEMCPY, "memset": GpuRole.MEMCPY}
     table = np.array([*(by_kind.get(value, GpuRole.IGNORE) for value in values), GpuRole.IGNORE], dtype=np.int8)
     out = table[kinds]
     out[work.event] = np.array([GpuRole.COMM, GpuRole.COMM_SYNC, GpuRole.COMPUTE], dtype=np.int8)[work.role]
+    out[barrier & (out == GpuRole.COMM)] = GpuRole.COMM_SYNC
     return out
 
 

@@ -86,11 +86,12 @@ class _Labeller:
         place = none(self.n)
         place[order] = np.arange(self.n)
         groups = self.groups[0]
+        barrier = at(self.decision.primitive, self.seen.event_call) == BARRIER
         return LabelledRank(
             trace=self.trace,
             collectives=table.take(pa.array(order)),
             groups=groups if self.use_names else process_groups.without_descriptions(groups),
-            gpu_role=kernels.roles(self.trace, self.seen.work),
+            gpu_role=kernels.roles(self.trace, self.seen.work, barrier),
             gpu_call=at(place, self.seen.event_call).astype(np.int32),
             stats=stats_of(self.trace, self.records, self.seen, self.decision, self.span, self.silent),
             steps=self.steps[0],
@@ -147,7 +148,9 @@ class _Labeller:
         rows = np.flatnonzero(self.records.spans)
         rows = rows[np.argsort(self.records.ts[rows], kind="stable")]
         word = np.where(self.direction >= 0, spans.SEND + self.direction, self.decision.primitive)
-        word = np.where(self.seen.event < 0, word, NULL)
+        # A call that a GPU library annotated is none of the CPU backend's.
+        elsewhere = (self.seen.annotation >= 0) & ~at(self.records.spans, self.seen.annotation, False)
+        word = np.where((self.seen.event < 0) & ~elsewhere, word, NULL)
         nelems = self.called_with.in_nelems
         return spans.match(self.records, rows, self.read.in_nelems[rows], word, self.seen.asked, nelems)
 
@@ -286,10 +289,10 @@ class _Labeller:
         return first(collective, other), records.collectives + [_word(name) for name in records.names]
 
     def _name(self) -> pa.Array:
-        """Of the kernel; else of the record that stands for the call."""
+        """Of the kernel; else of the operator; else of the record that stands for the call."""
         code, names = codes(self.trace.gpu_events, "name")
-        anchor = at(self.records.name, self.seen.anchor)
-        other = np.where(anchor == NULL, NULL, anchor + len(names))
+        said = at(self.records.name, first(self.seen.operator, self.seen.anchor))
+        other = np.where(said == NULL, NULL, said + len(names))
         return texts(names + self.records.names, first(at(code, self.seen.event), other))
 
     def _peer(self) -> Ints:

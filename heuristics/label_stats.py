@@ -37,7 +37,7 @@ def stats_of(
         unclassified_ns=int(busy[unknown].sum()),
         unclassified_names=tuple(names.most_common()),
         conflicts=decision.conflicts,
-        notes=_notes(trace, seen, silent),
+        notes=_notes(trace, records, seen, silent),
     )
 
 
@@ -53,9 +53,11 @@ def _busy(trace: RankTrace, records: Records, seen: Evidence, span: Ints) -> tup
     return at(records.dur, shown, 0), np.arange(len(seen.anchor)), text
 
 
-def _notes(trace: RankTrace, seen: Evidence, silent: Bools) -> tuple[str, ...]:
+def _notes(trace: RankTrace, records: Records, seen: Evidence, silent: Bools) -> tuple[str, ...]:
     if not trace.on_gpu:
-        return ()
+        bare = bool(len(seen.anchor)) and bool(at(records.spans, seen.anchor, False).all())
+        said = "calls are known from the backend's annotations only, which call a reduce-scatter an all-reduce"
+        return (said,) if bare else ()
     notes = []
     if silent.any():
         notes.append(f"{int(silent.sum())} calls left no kernel in the window")

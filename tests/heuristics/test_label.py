@@ -77,6 +77,29 @@ def test_what_the_caller_says_beats_the_kernels_name_and_the_conflict_is_counted
     assert found.stats.conflicts == (("kernel name says send_recv, operator says reduce_scatter", 1),)
 
 
+def test_a_barrier_is_synchronisation_though_its_kernel_is_an_all_reduce() -> None:
+    make = TraceMaker()
+    make.record("c10d", "c10d::barrier", 0, 50)
+    make.kernel(ALL_REDUCE, 100, 50, launch=20)
+    found = label(make.done())
+    assert _rows(found, "primitive", "role", "size_bytes") == [("barrier", "sync", 0)]
+    assert _roles(found) == [GpuRole.COMM_SYNC]
+
+
+def test_a_lost_kernel_does_not_take_the_interval_of_a_call_on_the_cpu() -> None:
+    make = TraceMaker()
+    sizes = {"input_dims": [[4]], "input_types": ["float"]}
+    make.record("c10d", "c10d::allreduce_", 0, 20, **sizes)
+    make.record("annotation", "nccl:all_reduce", 5, 10, **sizes)
+    make.record("c10d", "c10d::allreduce_", 30, 20, **sizes)
+    make.record("annotation", "gloo:all_reduce", 40, 100, AUTOGRAD, **sizes)
+    make.kernel(GEMM, 0, 10)
+    assert _rows(label(make.done()), "ts_ns", "dur_ns", "library", "stream") == [
+        (None, None, "nccl", None),
+        (40_000, 100_000, "gloo", AUTOGRAD),
+    ]
+
+
 @pytest.mark.parametrize(("op", "kernel"), [("c10d::alltoall_base_", SEND_RECV), ("c10d::barrier", ALL_REDUCE)])
 def test_what_a_library_builds_a_primitive_from_is_no_conflict(op: str, kernel: str) -> None:
     make = TraceMaker()

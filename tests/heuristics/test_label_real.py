@@ -207,5 +207,6 @@ def test_torchrec_exchanges_are_not_sends(shared: Path, rank: int) -> None:
 def test_annotations_are_the_calls_where_there_is_nothing_else(shared: Path) -> None:
     gloo = _rank(shared, "hta/cpu_only_gloo300/rank-34.Jul_15_10_52_41.1074.pt.trace.json.gz")
     assert _count(gloo, "primitive", "library", "classified_by") == {("all_reduce", "gloo", "annotation"): 10}
+    assert "reduce-scatter" in gloo.stats.notes[0]
     nccl = _rank(shared, "hta/rank_non_gpu/rank_non_gpu.json.gz")
     assert _count(nccl, "primitive", "library", "classified_by") == {("all_to_all", "nccl", "annotation"): 6}
