@@ -35,6 +35,21 @@ class Sizes:
     tensor: Ints
 
 
+@dataclass(frozen=True, eq=False)
+class _Argument:
+    """One argument of each record.
+
+    Attributes:
+        first: its first tensor among all of ``input_dims``.
+        nelems: elements of all its tensors, `NULL` where they are not recorded.
+        dtype: number into `NAMES`; `NULL` for lists, whose element type is not recorded.
+    """
+
+    first: Ints
+    nelems: Ints
+    dtype: Ints
+
+
 def sizes(records: pa.Table, layout: Ints) -> Sizes:
     """Read every record's message sizes.
 
@@ -42,54 +57,27 @@ def sizes(records: pa.Table, layout: Ints) -> Sizes:
         records: `parsers.tables.COMM_RECORDS`.
         layout: per record, the position in `LAYOUTS` of how its arguments lie, or `NULL`.
     """
-    first, count, numel, width = _tensors(records)
-    type_first, type_count, kind, is_list = _types(records)
-    n = records.num_rows
-    known = (layout >= 0) & (count > 0) & (type_count > 0)
-
-    # How many entries of `input_dims` the first and the second argument have: lists are flattened, the rest has one.
-    lead_list = known & _at(is_list, type_first, known)
-    second_list = known & (type_count > 1) & _at(is_list, type_first + 1, known & (type_count > 1))
-    both = lead_list & second_list
-    spare = count - (type_count - lead_list - second_list)
-    lead = np.where(lead_list, np.where(both, spare // 2, spare), 1)
-    second = np.where(second_list, np.where(both, spare // 2, spare), 1)
-
-    # Tensor lists without recorded sizes look like scalars: they say nothing.
-    single = np.isin(layout, (_INPUT, _INPUTS)) & ~lead_list
-    lead_kind = _kind_at(kind, type_first, known)
-    second_kind = _kind_at(kind, type_first + 1, known & (type_count > 1))
-    scalar_ok = lead_kind >= 0
-    a = _sum(numel, width, first, lead, known, scalar_ok)
-    b = _sum(numel, width, first + lead, second, known & (count >= lead + second), second_kind >= 0)
-
-    ins, outs = none(n), none(n)
-    both_ways = known & (layout == _IN_PLACE)
-    ins[both_ways], outs[both_ways] = a[both_ways], a[both_ways]
-    pair = known & np.isin(layout, (_OUT_IN, _LISTS))
-    ins[pair], outs[pair] = b[pair], a[pair]
-    take_first = known & ((layout == _INPUT) | single | ((layout == _INPUTS) & lead_list))
-    ins[take_first] = a[take_first]
-    # `allgather_` and `gather_`: the outputs are lists of lists, which are not recorded.
-    take_second = known & (layout == _INPUTS) & ~lead_list & (lead_kind < 0)
-    ins[take_second] = b[take_second]
-    out_only = known & (layout == _OUTPUTS)
-    outs[out_only] = a[out_only]
-    product = known & (layout == _MATMUL) & (a > 0) & (b > 0)
-    inner = _last(records, first, product)
-    ins[product] = a[product] // np.maximum(inner[0][product], 1) * inner[1][product]
-
-    from_second = pair | take_second
-    dtype = np.where(from_second & (second_kind >= 0), second_kind, lead_kind)
-    tensor = np.where(known & (ins >= 0), np.where(from_second, first + lead, first), NULL)
-    return Sizes(ins, outs, np.where(known, dtype, NULL), tensor)
+    one, two = _arguments(records, layout)
+    ins, outs = none(records.num_rows), none(records.num_rows)
+    # `allgather_` and `gather_`: the outputs come first, as lists of lists, which are not recorded.
+    behind = (layout == _INPUTS) & (one.nelems == NULL) & (one.dtype == NULL)
+    from_two = np.isin(layout, (_OUT_IN, _LISTS)) | behind
+    from_one = np.isin(layout, (_IN_PLACE, _INPUT, _INPUTS)) & ~behind
+    ins[from_one], ins[from_two] = one.nelems[from_one], two.nelems[from_two]
+    out = np.isin(layout, (_IN_PLACE, _OUT_IN, _LISTS, _OUTPUTS))
+    outs[out] = one.nelems[out]
+    product = np.flatnonzero((layout == _MATMUL) & (one.nelems > 0) & (two.nelems > 0))
+    ins[product] = _product(records, one.first[product], two.first[product], one.nelems[product])
+    dtype = np.where(from_two & (two.dtype != NULL), two.dtype, one.dtype)
+    tensor = np.where(ins >= 0, np.where(from_two, two.first, one.first), NULL)
+    return Sizes(ins, outs, dtype, tensor)
 
 
 def shapes(records: pa.Table, tensor: Ints) -> pa.ListArray:
     """The sizes of one tensor per row, given as `Sizes.tensor`; null for `NULL`."""
     import pyarrow as pa
 
-    inner = records.column("input_dims").combine_chunks().flatten()
+    _, inner = _lists(records, "input_dims")
     if not len(inner):
         return pa.nulls(len(tensor), pa.list_(pa.int64()))
     return inner.take(pa.array(tensor, mask=tensor < 0))
@@ -98,76 +86,86 @@ def shapes(records: pa.Table, tensor: Ints) -> pa.ListArray:
 def leading(records: pa.Table, tensor: Ints) -> Ints:
     """Dimension 0 of one tensor per row, given as `Sizes.tensor`; `NULL` for `NULL` and for scalars."""
     _, _, _, width = _tensors(records)
-    inner = records.column("input_dims").combine_chunks().flatten()
-    if not len(inner):
-        return none(len(tensor))
-    flat = np.asarray(inner.flatten().fill_null(NULL), dtype=np.int64)
+    flat = np.asarray(_lists(records, "input_dims")[1].flatten(), dtype=np.int64)
     begin = np.cumsum(width) - width
     return at(flat, np.where(at(width, tensor, 0) > 0, at(begin, tensor), NULL))
 
 
-def _at(values: Bools, rows: Ints, where: Bools) -> Bools:
-    out = np.zeros(len(rows), dtype=np.bool_)
-    out[where] = values[rows[where]]
-    return out
+def _arguments(records: pa.Table, layout: Ints) -> tuple[_Argument, _Argument]:
+    """The first two arguments of every record that has a layout.
+
+    `Input type` has one entry an argument. `Input Dims` has one, too, but a list of tensors takes as many as it has
+    tensors, and two lists of one record are equally long.
+    """
+    first, count, numel, width = _tensors(records)
+    type_first, type_count, kind, is_list = _types(records)
+    known = (layout >= 0) & (count > 0) & (type_count > 0)
+    lists = [_lookup(is_list.astype(np.int64), type_first + i, known & (type_count > i), 0) for i in (0, 1)]
+    spare = count - (type_count - lists[0] - lists[1])
+    length = [np.where(is_a_list > 0, spare // np.maximum(lists[0] + lists[1], 1), 1) for is_a_list in lists]
+    start = [first, first + length[0]]
+    out = []
+    for i in (0, 1):
+        here = known & (type_count > i) & (length[i] >= 0) & (start[i] + length[i] <= first + count)
+        dtype = _lookup(kind, type_first + i, here, NULL)
+        out.append(_Argument(start[i], _total(numel, width, start[i], length[i], here, dtype != NULL), dtype))
+    return out[0], out[1]
 
 
-def _kind_at(kind: Ints, rows: Ints, where: Bools) -> Ints:
-    out = none(len(rows))
-    out[where] = kind[rows[where]]
-    return out
+def _lookup(values: Ints, rows: Ints, where: Bools, otherwise: int) -> Ints:
+    return at(values, np.where(where, rows, NULL), otherwise)
 
 
-def _sum(numel: Ints, width: Ints, start: Ints, length: Ints, where: Bools, scalar_ok: Bools) -> Ints:
-    """Elements of the tensors ``[start, start + length)``; `NULL` where nothing tells a scalar from an unknown."""
+def _total(numel: Ints, width: Ints, start: Ints, length: Ints, where: Bools, is_tensor: Bools) -> Ints:
+    """Elements of the tensors ``[start, start + length)`` where any has dimensions.
+
+    A scalar and an argument whose sizes were not recorded look alike, as no dimensions: only what has an element type
+    is a scalar.
+    """
+    upto, dims = (np.concatenate([[0], np.cumsum(column)]) for column in (numel, width))
     out = none(len(start))
-    total = np.concatenate([[0], np.cumsum(numel)])
-    dims = np.concatenate([[0], np.cumsum(width)])
-    lo, hi = start[where], (start + length)[where]
-    said = (dims[hi] > dims[lo]) | (scalar_ok[where] & (hi > lo))
-    out[where] = np.where(said, total[hi] - total[lo], NULL)
+    low, high = start[where], (start + length)[where]
+    said = (dims[high] > dims[low]) | (is_tensor[where] & (high > low))
+    out[where] = np.where(said, upto[high] - upto[low], NULL)
     return out
 
 
 def _tensors(records: pa.Table) -> tuple[Ints, Ints, Ints, Ints]:
     """First tensor and number of tensors of every record; elements and dimensions of every tensor."""
-    column = records.column("input_dims").combine_chunks()
-    if not records.num_rows:
-        empty = np.empty(0, dtype=np.int64)
-        return empty, empty, empty, empty
-    count = np.asarray(column.value_lengths().fill_null(0), dtype=np.int64)
-    inner = column.flatten()
+    count, inner = _lists(records, "input_dims")
     if not len(inner):
         return np.zeros_like(count), count, np.empty(0, np.int64), np.empty(0, np.int64)
     width = np.asarray(inner.value_lengths().fill_null(0), dtype=np.int64)
-    flat = np.asarray(inner.flatten().fill_null(0), dtype=np.int64)
+    flat = np.asarray(inner.flatten(), dtype=np.int64)
     numel = np.ones(len(width), dtype=np.int64)
     filled = width > 0
     if filled.any():
-        starts = (np.cumsum(width) - width)[filled]
-        numel[filled] = np.multiply.reduceat(flat, starts)
+        numel[filled] = np.multiply.reduceat(flat, (np.cumsum(width) - width)[filled])
     return np.cumsum(count) - count, count, numel, width
 
 
 def _types(records: pa.Table) -> tuple[Ints, Ints, Ints, Bools]:
     """First type and number of types of every record; of every type, its element type and whether it is a list."""
-    column = records.column("input_types").combine_chunks()
-    if not records.num_rows:
-        return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_)
-    count = np.asarray(column.value_lengths().fill_null(0), dtype=np.int64)
-    encoded = column.flatten().dictionary_encode()
+    count, inner = _lists(records, "input_types")
+    encoded = inner.dictionary_encode()
     names = encoded.dictionary.to_pylist()
-    index = np.asarray(encoded.indices.fill_null(-1), dtype=np.int64)
-    lookup = np.array([*(NAMES.index(d) if (d := normalise(name)) else NULL for name in names), NULL], dtype=np.int64)
-    return np.cumsum(count) - count, count, lookup[index], index == code_of(names, "TensorList")
+    index = np.asarray(encoded.indices.fill_null(NULL), dtype=np.int64)
+    known = [NULL if (dtype := normalise(name)) is None else NAMES.index(dtype) for name in names]
+    kind = np.array([*known, NULL], dtype=np.int64)[index]
+    return np.cumsum(count) - count, count, kind, np.asarray(index == code_of(names, "TensorList"), dtype=np.bool_)
 
 
-def _last(records: pa.Table, first: Ints, where: Bools) -> tuple[Ints, Ints]:
-    """Last dimension of the first tensor and of the second, for the rows of a fused matrix product."""
-    one, two = np.ones(len(first), np.int64), np.ones(len(first), np.int64)
-    if where.any():
-        dims = records.column("input_dims").combine_chunks().flatten()
-        for row in np.flatnonzero(where):  # one row per fused operator: few, and only here
-            start = int(first[row])
-            one[row], two[row] = dims[start].as_py()[-1], dims[start + 1].as_py()[-1]
-    return one, two
+def _lists(records: pa.Table, name: str) -> tuple[Ints, pa.Array]:
+    """Length of every row's list, and the items of all of them."""
+    import pyarrow as pa
+
+    column = records.column(name)
+    column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], type=column.type)
+    return np.asarray(column.value_lengths().fill_null(0), dtype=np.int64), column.flatten()
+
+
+def _product(records: pa.Table, left: Ints, right: Ints, nelems: Ints) -> Ints:
+    """Elements of the matrix products ``left @ right``: the last dimension of one replaces that of the other."""
+    _, dims = _lists(records, "input_dims")
+    last = [[dims[int(row)].as_py()[-1] for row in rows] for rows in (left, right)]  # one row a fused operator: few
+    return nelems // np.array(last[0], dtype=np.int64) * np.array(last[1], dtype=np.int64)
