@@ -78,7 +78,10 @@ def _by_period(trace: RankTrace, seen: Evidence, signature: Ints) -> Ints:
         return _NO_EDGES
     if _cuts_a_graph(trace, seen, rows, place):
         return _NO_EDGES
+    # The CPU runs ahead: a step begins where its first work was launched, or its first call asked for.
+    asked = seen.asked[rows[np.minimum(place, len(rows) - 1)]]
     moments = _launch_of_first(trace, resumed)
+    moments = np.where(asked == NULL, moments, np.minimum(moments, asked))
     length = int(np.median(np.diff(moments))) if len(moments) > 1 else int(np.median(np.diff(start[::period])))
     begin = np.concatenate([[moments[0] - length], moments])
     return np.stack([begin, np.append(moments, moments[-1] + length)], axis=1)

@@ -153,3 +153,18 @@ def test_streams_repeat_on_their_own_and_names_must_repeat_too() -> None:
     lanes = [0, 1, 0, 1, 0, 1]
     assert _period([-1, -1, A, B, A, B], lanes) == [A, B, -1, -1, -1, -1]
     assert _period([-1, A, A, A], names=[3, 7, 7, 7]) == [-1] * 4
+
+
+def test_inferred_steps_follow_the_cpu_where_it_runs_ahead() -> None:
+    """Calls are asked for 800 us before they run; nothing tells when the compute before them was launched."""
+    make = TraceMaker()
+    for k in range(3):
+        make.kernel(GEMM, 5000 * k + 1000, 1000)
+        for i in range(2):
+            start = 5000 * k + 2000 + 300 * i
+            make.metadata("allreduce", start - 1800, 5, in_nelems=4, out_nelems=4, dtype="Float", group_size=2)
+            make.kernel(ALL_REDUCE, start, 200, 20, launch=start - 1799)
+    found = label(make.done())
+    assert found.steps.source == "inferred"
+    assert found.collectives["step"].to_pylist() == [0, 0, 1, 1, 2, 2]
+    assert found.steps.complete.tolist() == [True] * 3
