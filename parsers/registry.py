@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import importlib
 import os
+from dataclasses import dataclass
 from typing import Protocol, cast
 
 from parsers.errors import InputError
+from parsers.known_formats import KNOWN, KnownFormat
 from parsers.source import Limits, Source, open_source
 from parsers.tables import RankTrace
 
-_MODULES = ("parsers.kineto",)
-"""Modules that know a format, asked in this order. Adding a format is adding a line here."""
 
-
-class Format(Protocol):
+class Parser(Protocol):
     """What a module must offer to be a format."""
-
-    FORMAT: str
 
     def sniff(self, head: bytes) -> bool:
         """Whether the first block of a file, decompressed, looks like this format."""
@@ -26,13 +23,34 @@ class Format(Protocol):
         """Read the file; raises `InputError`."""
 
 
-def formats() -> list[Format]:
+@dataclass(frozen=True)
+class Format:
+    """A format and the way to its parser, which is imported only when it is asked."""
+
+    known: KnownFormat
+
+    @property
+    def name(self) -> str:
+        """As in ``inputs[].format`` of the result document."""
+        return self.known.name
+
+    @property
+    def parser(self) -> Parser:
+        """The module that reads it."""
+        return cast(Parser, importlib.import_module(self.known.module))
+
+    def sniff(self, head: bytes) -> bool:
+        """Whether the first block of a file, decompressed, looks like this format."""
+        return self.parser.sniff(head)
+
+
+def formats() -> tuple[Format, ...]:
     """All formats, in the order in which they are asked."""
-    return [cast(Format, importlib.import_module(name)) for name in _MODULES]
+    return tuple(Format(known) for known in KNOWN)
 
 
 def read(path: str | os.PathLike[str], limits: Limits | None = None) -> list[RankTrace]:
-    """Read one trace file.
+    """Read one trace, dump or log.
 
     Args:
         path: the file, plain or compressed; its content decides the format, never its name.
@@ -48,14 +66,14 @@ def read(path: str | os.PathLike[str], limits: Limits | None = None) -> list[Ran
         known = formats()
         chosen = next((item for item in known if item.sniff(source.head)), None)
         if chosen is None:
-            chosen = next((item for item in known if _is_text(source.head) and item.FORMAT == "kineto"), None)
+            chosen = next((item for item in known if _is_text(source.head) and item.name == "kineto"), None)
         if chosen is None:
             raise InputError(
                 f"is not a trace in a known format (it starts with {source.head[:8]!r})",
                 path=source.name,
-                hint="known formats: " + ", ".join(item.FORMAT for item in known),
+                hint="known formats: " + ", ".join(item.name for item in known),
             )
-        return chosen.read(source)
+        return chosen.parser.read(source)
 
 
 def _is_text(head: bytes) -> bool:

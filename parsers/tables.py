@@ -37,6 +37,7 @@ COMM_RECORDS = pa.schema(
     [
         # which layer of the stack says it:
         # kernel | record_param_comms | c10d | functional | symm_mem | annotation | gpu_annotation | nvtx
+        # lists of calls, which do not nest: flight_recorder | nccl_log | nccl_profiler | execution_trace
         ("layer", TEXT),
         ("name", TEXT),  # the event's own name
         ("ts_ns", pa.int64()),
@@ -201,6 +202,7 @@ class RankTrace:
     health: Health
     devices: tuple[Mapping[str, object], ...] = ()  # `deviceProperties`
     metadata: Mapping[str, object] = field(default_factory=dict)  # other header keys worth keeping
+    witness: object | None = None  # what the format says beyond the tables, as a dataclass of its parser
 
     @property
     def on_gpu(self) -> bool:

@@ -1,0 +1,47 @@
+"""The formats that are read: how each is told from its content, and what it can prove. Pure data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PROVES = ("time", "operation", "bytes", "dtype", "members", "group_id", "link", "rank")
+"""What a source may say of a collective: when it ran and for how long, which operation, how many bytes of which type,
+which ranks took part, an identity of the group that is equal on all of its ranks, over which wire, and who wrote it."""
+
+
+@dataclass(frozen=True)
+class KnownFormat:
+    """One format.
+
+    Attributes:
+        name: as in ``inputs[].format`` of the result document.
+        title: for people.
+        module: the parser; it offers ``sniff(head)`` and ``read(source)``.
+        detected_by: what in the first block gives it away.
+        proves: per entry of `PROVES`, what the source says; an empty text for nothing.
+    """
+
+    name: str
+    title: str
+    module: str
+    detected_by: str
+    proves: tuple[str, str, str, str, str, str, str, str]
+
+
+KNOWN = (
+    KnownFormat(
+        "flight_recorder",
+        "PyTorch Flight Recorder dump (pickle or JSON)",
+        "parsers.flight_recorder",
+        "a pickle, or a JSON object or list, whose text names profiling_name, pg_config or collective_seq_id",
+        ("when asked for; duration with timing on", "yes", "shapes", "yes", "all", "group name", "", "file, groups"),
+    ),
+    KnownFormat(
+        "kineto",
+        "PyTorch profiler trace (Kineto, Chrome JSON)",
+        "parsers.kineto",
+        "a JSON object with traceEvents or Kineto's header keys, or a list of trace events",
+        ("yes", "yes", "yes", "yes", "yes", "group name", "", "yes"),
+    ),
+)
+"""Asked in this order: the first whose parser knows the content wins."""
