@@ -16,7 +16,7 @@ import numpy as np
 
 from heuristics import nesting
 from heuristics.arrays import NULL, code_of, codes, ints
-from heuristics.columns import Bools, Ints, at, known, none
+from heuristics.columns import Bools, Ints, at, first, known, none
 from heuristics.kernel_table import KernelTable, Operator
 
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 _DEPTH = ("functional", "symm_mem", "c10d", "record_param_comms", "annotation", "nvtx")
 """CPU layers, outermost first: breaks ties between events with equal bounds."""
+
+LISTS = ("flight_recorder", "nccl_log", "nccl_profiler", "execution_trace")
+"""Layers of formats that list calls, one record a call, and nest nothing."""
 
 SPANS = ("gloo:", "mpi:", "ucc:")
 """Annotations that last until the call is finished, on a thread of the library or across other calls of the caller
@@ -39,7 +42,7 @@ class Records:
         self.ts, self.dur = ints(table, "ts_ns"), ints(table, "dur_ns", 0)
         self.end = self.ts + self.dur
         self.tid = ints(table, "tid")
-        self.has_tid = known(table, "tid")
+        self.timed = known(table, "dur_ns")
         self.name, self.names = codes(table, "name")
         self.collective, self.collectives = codes(table, "collective")
         self._layer, self._layers = codes(table, "layer")
@@ -72,10 +75,10 @@ class Records:
 
     @cached_property
     def metadata(self) -> Bools:
-        """`record_param_comms` that say which collective it is, without `init` and `wait`."""
-        skip = [op is not None and op.role == "none" for op in self.collective_operators]
+        """Records that say which collective it is, without `init`, `wait` and the ends of coalescing blocks."""
+        skip = [op is not None and op.role != "payload" for op in self.collective_operators]
         said = np.array([*(not s for s in skip), False], dtype=np.bool_)[self.collective]
-        return self.layer("record_param_comms") & said
+        return self.layer("record_param_comms", *LISTS) & said
 
     @cached_property
     def plain(self) -> Bools:
@@ -146,9 +149,9 @@ def find(records: Records) -> tuple[Calls, Forest]:
     payload = records.role("payload")
     c10d, functional = records.layer("c10d") & payload, records.layer("functional", "symm_mem") & payload
     annotation = records.layer("annotation") & payload & ~records.spans
-    nvtx = records.layer("nvtx") & payload
+    nvtx, listed = records.layer("nvtx") & payload, records.layer(*LISTS) & payload
     chosen = nesting.outermost(parent, records.metadata)
-    for layer in (c10d, functional, annotation, nvtx):
+    for layer in (listed, c10d, functional, annotation, nvtx):
         free = layer & (nesting.nearest(parent, parent, chosen) < 0) & ~nesting.above_any(parent, chosen)
         chosen |= nesting.outermost(parent, free)
     if not chosen.any():
@@ -166,16 +169,14 @@ def find(records: Records) -> tuple[Calls, Forest]:
     def inside(wanted: Bools) -> Ints:
         return nesting.first_inside(parent, wanted, chosen, records.ts)[anchor]
 
-    over, wider = around(c10d), around(functional)
-    said = around(annotation)
-    plain = around(records.plain)
+    wider = around(functional)
     calls = Calls(
         anchor=anchor,
         metadata=np.where(records.metadata[anchor], anchor, NULL),
-        operator=np.where(over >= 0, over, wider),
+        operator=first(around(c10d), wider, around(listed)),
         functional=wider,
-        annotation=np.where(said >= 0, said, inside(annotation)),
+        annotation=first(around(annotation), inside(annotation)),
         nvtx=around(nvtx),
-        plain=np.where(plain >= 0, plain, inside(records.plain)),
+        plain=first(around(records.plain), inside(records.plain)),
     )
     return calls, Forest(parent, chosen, call)

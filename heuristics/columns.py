@@ -15,11 +15,6 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
-def known(table: pa.Table, name: str) -> Bools:
-    """Which rows have a value."""
-    return np.asarray(table.column(name).is_valid().to_numpy(), dtype=np.bool_)
-
-
 def none(n: int) -> Ints:
     """``n`` times `NULL`: row numbers that stand for no row."""
     return np.full(n, NULL, dtype=np.int64)

@@ -70,10 +70,19 @@ def by_period(lane: Ints, start: Ints, name: Ints, primitive: Ints) -> Ints:
 def _filled(name: Ints, primitive: Ints) -> Ints:
     n = len(primitive)
     for period in range(1, min(n // 2, _LONGEST_PERIOD) + 1):
-        early, late = primitive[:-period], primitive[period:]
-        both = (early != NULL) & (late != NULL)
-        if both.sum() < period or (early[both] != late[both]).any() or (name[:-period] != name[period:]).any():
+        # Most periods fail within the first calls.
+        if not _repeats(name, primitive, period, min(n, period + 256)) or not _repeats(name, primitive, period, n):
             continue
-        column = np.resize(np.concatenate([primitive, none(-n % period)]), (-(-n // period), period))
-        return np.resize(column.max(axis=0), n)
+        if ((primitive[:-period] != NULL) & (primitive[period:] != NULL)).sum() < period:
+            continue
+        table = np.concatenate([primitive, none(-n % period)]).reshape(-1, period)
+        return np.resize(table.max(axis=0), n)
     return none(n)
+
+
+def _repeats(name: Ints, primitive: Ints, period: int, n: int) -> bool:
+    """Whether the first ``n`` calls are like those one period later, as far as they are known."""
+    early, late = primitive[: n - period], primitive[period:n]
+    if (name[: n - period] != name[period:n]).any():
+        return False
+    return not ((early != late) & (early != NULL) & (late != NULL)).any()

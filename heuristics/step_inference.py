@@ -90,14 +90,20 @@ def _by_period(trace: RankTrace, seen: Evidence, signature: Ints) -> Ints:
 def _period(start: Ints, kinds: Ints) -> int:
     """The fewest calls after which everything repeats at equal distances; 0 if nothing does twice."""
     n = len(start)
-    for period in range(1, n // 2 + 1):
-        if kinds[period] != kinds[0] or (kinds[period:] != kinds[:-period]).any():
-            continue
-        distance = start[period:] - start[:-period]
-        middle = np.median(distance)
-        if middle > 0 and (np.abs(distance - middle) <= NOT_EQUAL * middle).all():
+    candidates: list[int] = (np.flatnonzero(kinds[1 : n // 2 + 1] == kinds[0]) + 1).tolist() if n else []
+    for period in candidates:
+        # Most periods fail within the first calls.
+        if all(_repeats(start[:end], kinds[:end], period) for end in (min(n, period + 64), n)):
             return period
     return 0
+
+
+def _repeats(start: Ints, kinds: Ints, period: int) -> bool:
+    if (kinds[period:] != kinds[:-period]).any():
+        return False
+    distance = start[period:] - start[:-period]
+    middle = np.median(distance)
+    return bool(middle > 0 and (np.abs(distance - middle) <= NOT_EQUAL * middle).all())
 
 
 def _pauses(trace: RankTrace) -> Ints:

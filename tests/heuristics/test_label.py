@@ -377,6 +377,21 @@ def test_names_of_groups_are_dropped_when_they_are_not_to_be_used() -> None:
     assert _rows(blind, "group") == [(0,)]
 
 
+def test_formats_that_list_calls_have_one_a_record() -> None:
+    """Flight Recorder and NCCL's log write one entry a call, in the library's own words."""
+    make = TraceMaker(groups={"0": list(range(8))})
+    args = _without("collective", _arguments("", 64, 8))
+    make.record("flight_recorder", "nccl:_reduce_scatter_base", 0, 50, None, collective="_reduce_scatter_base", **args)
+    make.record("nccl_log", "ReduceScatter", 60, 0, None, collective="ReduceScatter", **args)
+    make.record("flight_recorder", "nccl:all_reduce", 70, 50, None)
+    make.record("flight_recorder", "nccl:coalesced", 130, 50, None, collective="coalesced")
+    assert _rows(label(make.done()), "primitive", "classified_by", "op", "sent_bytes", "dur_ns") == [
+        ("reduce_scatter", "metadata", "_reduce_scatter_base", 112, 50_000),
+        ("reduce_scatter", "metadata", "ReduceScatter", 112, 0),
+        ("all_reduce", "operator", "all_reduce", None, 50_000),
+    ]
+
+
 def test_an_empty_trace_has_no_calls() -> None:
     found = label(TraceMaker().done())
     assert found.collectives.num_rows == 0
