@@ -106,7 +106,10 @@ class Ulysses(Context):
     def _exchange(self, n: int) -> None:
         assert self.group is not None
         new = self.spec.writing.release >= (2, 8)
-        self._message(messages.all_to_all(self.group, n, self.spec.dtype, new=new))
+        m, b = self.spec.model, self.spec.micro_batch
+        width = m.hidden // m.heads
+        shape = (self.n, b, self.spec.tokens // b, n // (self.spec.tokens * width * self.n), width)
+        self._message(messages.all_to_all(self.group, n, self.spec.dtype, new=new, shape=shape))
 
     def forward(self) -> None:
         """Queries, keys, values; then the output."""

@@ -82,7 +82,11 @@ class Writer:
         """Ranges and operators, then what ran on the GPU, then names."""
         gpu: list[Event] = []
         for item in self.timeline.ranges:
-            if self._wanted(item):
+            if item.category == "graph":
+                args = {"cbid": 311, "correlation": int(item.name)}
+                us = item.end_us - item.start_us
+                yield self._x("cuda_runtime", "cudaGraphLaunch", item.thread, item.start_us, us, args)
+            elif self._wanted(item):
                 yield self._x(item.category, item.name, item.thread, item.start_us, item.end_us - item.start_us, {})
         for done in self.timeline.done:
             yield from self._asked(done, gpu)
@@ -112,6 +116,10 @@ class Writer:
     def _asked(self, done: Done, gpu: list[Event]) -> Iterator[Event]:
         """The CPU side of one operation; its GPU side is put into ``gpu``."""
         op = done.operation
+        if done.graph:
+            name = op.name if isinstance(op, Kernel) else op.kernel or kernel_name(op.messages[0], self.writing.library)
+            gpu.append(self._on_gpu(done, name, None, {"graph id": 4, "graph node id": 1 + done.number - done.graph}))
+            return
         if isinstance(op, Kernel):
             event = self._x("cpu_op", op.op, done.thread, done.cpu_us, done.cpu_dur_us, {})
             yield event
@@ -151,7 +159,8 @@ class Writer:
         shapes = self.writing.shapes and self.writing.level in "ab"
         dims = {"Input Dims": _dims(message), "Input type": [C10[message.dtype], "", ""]} if shapes else {}
         if message.functional:
-            yield self._x("cpu_op", f"_c10d_functional::{message.functional}", done.thread, ts, dur, {})
+            outer = {"Input Dims": [list(message.shape or [message.in_n]), [], []]} if shapes else {}
+            yield self._x("cpu_op", f"_c10d_functional::{message.functional}", done.thread, ts, dur, outer)
         yield self._x("cpu_op", f"c10d::{message.words[1]}", done.thread, ts + dur * 0.04, dur * 0.92, dims)
         yield self._x("cpu_op", "record_param_comms", done.thread, ts + dur * 0.1, dur * 0.84, self._meta(op, message))
         if not op.batched or message is op.messages[-1]:
@@ -244,7 +253,7 @@ class Writer:
         stream = self._stream(done.stream)
         grid, block = block_of(done.operation)
         args: Event = {"External id": external} if external is not None else {}
-        args |= {"queued": 0, "device": self.device, "context": 1, "stream": stream, "correlation": done.number}
+        args |= {"queued": 0, "device": self.device, "context": 1, "stream": stream, "correlation": done.graph or done.number}
         args |= {"grid": grid, "block": block, **meta}
         head = {"ph": "X", "cat": "kernel", "name": name, "pid": self.device, "tid": stream}
         return {**head, "ts": self._time(done.start_us), "dur": self._span(done.end_us - done.start_us), "args": args}
@@ -280,11 +289,15 @@ def _listed(values: object, keep_last: bool = True) -> str:
 
 
 def _dims(message: Message) -> list[Any]:
-    """``Input Dims`` of the c10d operator: (outputs, inputs, ...) for the single-tensor forms, a list for others."""
-    shape = list(message.shape or [message.in_n])
-    if message.words[1] in ("_allgather_base_", "_reduce_scatter_base_", "alltoall_base_"):
-        return [[message.out_n], [message.in_n] if len(shape) < 2 else shape, []]
-    return [[shape], [], []]
+    """``Input Dims`` of the c10d operator (torch/csrc/distributed/c10d/Ops.cpp): outputs first, lists of tensors nested."""
+    given = list(message.shape or [message.in_n])
+    made = list(message.out_shape or given)
+    op = message.words[1]
+    if op in ("_allgather_base_", "_reduce_scatter_base_", "alltoall_base_"):
+        return [made, given, [], [], []]
+    if op.endswith("into_tensor_coalesced_") or op.endswith("_tensor_coalesced_"):
+        return [[made], [given], [], []]
+    return [[given], [], [], []]
 
 
 def _hash(parts: tuple[object, ...]) -> int:

@@ -173,3 +173,23 @@ def small_params(spec: Spec, own: Sequence[Chunk]) -> int:
     layers = [layer for chunk in own for layer in chunk.layers]
     routers = sum(m.hidden * m.experts for layer in layers if m.is_moe(layer))
     return 2 * m.hidden * len(layers) + routers + (m.hidden if any(c.last for c in own) else 0)
+
+
+def tensors(spec: Spec, chunk: Chunk) -> list[tuple[str, int]]:
+    """The parameter tensors of a stage in the order of the modules: where each belongs, and its elements."""
+    m, tp, found = spec.model, spec.tp, []
+    table = m.vocab * m.hidden // tp
+    if chunk.first:
+        found.append(("embedding", table))
+    for layer in chunk.layers:
+        here = str(layer)
+        sizes = [m.hidden, m.hidden * m.hidden // tp, m.hidden * m.kv_width // tp, m.hidden * m.kv_width // tp]
+        sizes += [m.hidden * m.hidden // tp, m.hidden]
+        if m.is_moe(layer):
+            sizes += [m.hidden * m.experts]
+        else:
+            sizes += [m.hidden * m.ffn // tp] * (3 if m.gated else 2)
+        found += [(here, n) for n in sizes]
+    if chunk.last:
+        found += [("head", m.hidden), ("head", table)]
+    return found

@@ -21,7 +21,7 @@ def all_reduce(
         words = ("allreduce_coalesced", "allreduce_coalesced_", "allreduce_coalesced", "AllReduce")
     else:
         words = ("allreduce", "allreduce_", "all_reduce", "AllReduce")
-    return Message(group, words, n, n, dtype, "all_reduce" if functional else None, shape=shape or (n,))
+    return Message(group, words, n, n, dtype, "all_reduce" if functional else None, shape=(n,) if shape is None else shape)
 
 
 def all_gather(
@@ -34,26 +34,32 @@ def all_gather(
     else:
         words = ("_allgather_base", "_allgather_base_", "_all_gather_base", "AllGather")
     name = "all_gather_into_tensor" if functional else None
-    return Message(group, words, shard, shard * group.size, dtype, name, shape=shape or (shard,))
+    part = shape or (shard,)
+    whole = (part[0] * group.size, *part[1:])
+    return Message(group, words, shard, shard * group.size, dtype, name, shape=part, out_shape=whole)
 
 
 def reduce_scatter(
     group: Group, shard: int, dtype: str, *, coalesced: bool = False, functional: bool = False, shape: Shape | None = None
 ) -> Message:
-    """Each rank keeps ``shard`` elements."""
+    """Each rank keeps ``shard`` elements; ``shape`` is that of the input, of which the first dimension is divided."""
     if coalesced or functional:
         word = "reduce_scatter_tensor_coalesced"
         words = (word, word + "_", word, "ReduceScatter")
     else:
         words = ("_reduce_scatter_base", "_reduce_scatter_base_", "_reduce_scatter_base", "ReduceScatter")
     name = "reduce_scatter_tensor" if functional else None
-    return Message(group, words, shard * group.size, shard, dtype, name, shape=shape or (shard * group.size,))
+    whole = shape or (shard * group.size,)
+    part = (whole[0] // group.size, *whole[1:])
+    return Message(group, words, shard * group.size, shard, dtype, name, shape=whole, out_shape=part)
 
 
 def all_to_all(group: Group, n: int, dtype: str, *, new: bool, functional: bool = False, shape: Shape | None = None) -> Message:
     """Equal parts; newer releases record them as ``all_to_allv`` without splits."""
     words = ("all_to_allv" if new else "all_to_all", "alltoall_base_", "all_to_all", "SendRecv")
-    return Message(group, words, n, n, dtype, "all_to_all_single" if functional else None, shape=shape or (n,))
+    shape = shape or (n,)
+    name = "all_to_all_single" if functional else None
+    return Message(group, words, n, n, dtype, name, shape=shape, out_shape=shape)
 
 
 def all_to_all_v(
@@ -72,6 +78,7 @@ def all_to_all_v(
         tuple(in_split),
         tuple(out_split),
         shape=(rows_in, width) if width > 1 else (rows_in,),
+        out_shape=(rows_out, width) if width > 1 else (rows_out,),
     )
 
 

@@ -46,7 +46,8 @@ class Message:
     out_split: tuple[int, ...] = ()
     peer: int | None = None  # global rank of the other side
     root: int = 0
-    shape: tuple[int, ...] | None = None
+    shape: tuple[int, ...] | None = None  # of the input
+    out_shape: tuple[int, ...] | None = None
 
     @property
     def primitive(self) -> str:
@@ -130,6 +131,7 @@ class Program:
     operations: list[Operation] = field(default_factory=list)
     groups: Sequence[Group] = ()
     group_count: int = 0
+    unmarked: bool = False  # the program has no `ProfilerStep#` of its own; each step begins with an `Idle`
 
     def add(self, operation: Operation) -> int:
         """Append, and say where."""

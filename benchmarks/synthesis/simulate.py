@@ -46,6 +46,7 @@ class Done:
     start_us: float
     end_us: float
     number: int  # of the launch, one counter per rank: the correlation
+    graph: int = 0  # the launch of the CUDA graph it was replayed from
 
 
 @dataclass(slots=True)
@@ -97,6 +98,7 @@ class _Rank:
         self.marks: list[tuple[Begin, str, float]] = []
         self.timeline = Timeline()
         self.numbers = 0
+        self.graph = 0
 
 
 class Simulator:
@@ -154,6 +156,9 @@ class Simulator:
         if isinstance(op, Begin):
             rank.marks.append((op, rank.thread, rank.cpu))
             rank.cpu += 1.0
+            if op.category == "graph":
+                rank.numbers += 1
+                rank.graph = rank.numbers
         elif isinstance(op, End):
             self._end_mark(rank)
         elif isinstance(op, OnThread):
@@ -166,6 +171,11 @@ class Simulator:
     def _end_mark(self, rank: _Rank) -> None:
         begin, thread, start = rank.marks.pop()
         rank.cpu += 1.0
+        if begin.category == "graph":
+            rank.cpu += 120.0
+            rank.timeline.ranges.append(Range(str(rank.graph), "graph", thread, start, rank.cpu))
+            rank.graph = 0
+            return
         rank.timeline.ranges.append(Range(begin.name, begin.category, thread, start, rank.cpu))
 
     def _kernel(self, rank: _Rank, op: Kernel) -> bool:
@@ -180,9 +190,10 @@ class Simulator:
     def _record(self, rank: _Rank, op: Kernel | Launch, stream: str, start: float, end: float, cpu_us: float) -> Done:
         rank.numbers += 1
         cpu_us *= rank.noise.uniform(0.9, 1.4)
-        done = Done(op, rank.thread, rank.cpu, cpu_us, stream, start, end, rank.numbers)
+        done = Done(op, rank.thread, rank.cpu, cpu_us, stream, start, end, rank.numbers, rank.graph)
         rank.timeline.done.append(done)
-        rank.cpu += cpu_us + 1.0
+        if not rank.graph:
+            rank.cpu += cpu_us + 1.0
         return done
 
     def stream_of(self, rank: int, op: Launch) -> str:

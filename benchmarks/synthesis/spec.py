@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-FRAMEWORKS = ("megatron", "torchtitan", "ddp", "deepspeed", "hf", "inference")
+FRAMEWORKS = ("megatron", "torchtitan", "torch", "hf", "deepspeed", "inference")
 LEVELS = ("a", "b", "c", "d")
 """Metadata: a full; b without descriptions; c sizes only; d kernel names, streams and times only."""
 

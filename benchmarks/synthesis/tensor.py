@@ -154,7 +154,8 @@ class DTensorSequence(MegatronTensor):
     def scatter(self) -> None:
         """Sum, and keep a part of the sequence."""
         s, b, h = self.shape
-        message = messages.reduce_scatter(self.group_, self.shard, self.dtype, functional=True, shape=(b, s, h))
+        shape = (b * self.group_.size, s // self.group_.size, h)
+        message = messages.reduce_scatter(self.group_, self.shard, self.dtype, functional=True, shape=shape)
         self.p.wait(self.p.collective(message, is_async=True))
 
     def enter(self) -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from benchmarks.synthesis.program import Begin, Launch, Program
+from benchmarks.synthesis.program import Begin, Idle, Launch, Program
 from benchmarks.synthesis.spec import Spec
 
 SCHEDULES = {
@@ -23,7 +23,7 @@ SCHEDULES = {
 
 def truth(spec: Spec, case: str, programs: Mapping[int, Program], written: Iterable[int]) -> dict[str, Any]:
     """What was run, and what each written rank sent per step."""
-    m = spec.model
+    m, trained = spec.model, spec.framework != "inference"
     v_shaped = spec.schedule in ("zbv", "dualpipev")
     return {
         "case": case,
@@ -34,11 +34,11 @@ def truth(spec: Spec, case: str, programs: Mapping[int, Program], written: Itera
         "zero_stage": zero_stage(spec),
         "zero_by_traffic": zero_by_traffic(spec),
         "sp": spec.sp and spec.tp > 1,
-        "schedule": SCHEDULES[spec.schedule] if spec.pp > 1 and spec.schedule else None,
-        "microbatches": spec.microbatches,
+        "schedule": SCHEDULES[spec.schedule] if spec.pp > 1 and spec.schedule and trained else None,
+        "microbatches": None if spec.framework == "inference" else spec.microbatches,
         "vp": 2 if v_shaped else spec.virtual,
-        "dp_shard": spec.dp_shard if zero_stage(spec) else 1,
-        "dp_replicate": spec.dp_replicate if zero_stage(spec) else spec.dp,
+        "dp_shard": spec.dp_shard if spec.zero else 1,
+        "dp_replicate": spec.dp_replicate if spec.zero else spec.dp,
         "cp_kind": spec.cp_kind if spec.cp > 1 else None,
         "dtype": spec.dtype,
         "steps": spec.steps,
@@ -56,12 +56,14 @@ def truth(spec: Spec, case: str, programs: Mapping[int, Program], written: Itera
 
 
 def zero_stage(spec: Spec) -> int | None:
-    """The stage as configured; nothing is sharded in inference."""
-    return spec.zero
+    """The stage as configured; none in inference."""
+    return None if spec.framework == "inference" else spec.zero
 
 
 def zero_by_traffic(spec: Spec) -> list[int] | None:
     """The stages that would show the same traffic, where the configured one is not alone."""
+    if spec.framework == "inference":
+        return [0]
     if spec.zero == 3 and spec.option("reshard", spec.pp == 1) is False:
         return [2, 3]
     if spec.framework == "deepspeed" and spec.zero in (1, 2) and spec.microbatches == 1:
@@ -77,7 +79,7 @@ def observed(program: Program, steps: int) -> list[dict[str, Any]]:
     step = -1
     per_step: dict[tuple[Any, ...], list[int]] = {}
     for op in program.operations:
-        if isinstance(op, Begin) and op.name.startswith("ProfilerStep"):
+        if isinstance(op, Idle) if program.unmarked else isinstance(op, Begin) and op.name.startswith("ProfilerStep"):
             step += 1
         if not isinstance(op, Launch):
             continue

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from benchmarks.synthesis.frameworks import megatron, torchtitan
+from benchmarks.synthesis.frameworks import deepspeed, inference, megatron, plain, torchtitan
 from benchmarks.synthesis.program import Program
 from benchmarks.synthesis.spec import Spec
 
 PROGRAMS: dict[str, Callable[[Spec, int], Program]] = {
     "megatron": megatron.program,
     "torchtitan": torchtitan.program,
+    "torch": plain.program,
+    "hf": plain.program,
+    "deepspeed": deepspeed.program,
+    "inference": inference.program,
 }
 
 
