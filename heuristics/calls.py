@@ -16,7 +16,7 @@ import numpy as np
 
 from heuristics import nesting
 from heuristics.arrays import NULL, code_of, codes, ints
-from heuristics.columns import Bools, Ints, at, first, known, none
+from heuristics.columns import Bools, Ints, at, first, none
 from heuristics.kernel_table import KernelTable, Operator
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Records:
         self.ts, self.dur = ints(table, "ts_ns"), ints(table, "dur_ns", 0)
         self.end = self.ts + self.dur
         self.tid = ints(table, "tid")
-        self.timed = known(table, "dur_ns")
+        self.timed = np.asarray(table.column("dur_ns").is_valid().to_numpy(), dtype=np.bool_)
         self.name, self.names = codes(table, "name")
         self.collective, self.collectives = codes(table, "collective")
         self._layer, self._layers = codes(table, "layer")

@@ -213,7 +213,7 @@ class _Labeller:
             size = self.pay.size_bytes[rows]
             start[rows], end[rows] = batches.slices(seen.batch[rows], start[rows], end[rows], size)
         shown = self.span if self.trace.on_gpu else first(self.span, seen.anchor)
-        shown = np.where(start == NULL, shown, NULL)
+        shown = np.where((start == NULL) & at(records.timed, shown, False), shown, NULL)
         return first(start, at(records.ts, shown)), first(end, at(records.end, shown))
 
     @cached_property
