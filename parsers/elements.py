@@ -9,98 +9,23 @@ decode; it costs another try. No assumption about key order, spacing or indentat
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 import msgspec
 
 from parsers.errors import InputError
 from parsers.lexing import scan, skip_space, value_end
-from parsers.repair import COMMAS, repair
-from parsers.source import BLOCK_BYTES, Source
+from parsers.settle import Settler
+from parsers.source import Source
+from parsers.window import Damage, Window
 
 Batch = TypeVar("Batch")
 
 _GUESSES = 3
-_JOINS = 24
-_HEADER_BYTES = 256 * 2**20  # a header larger than this is no trace's
-_REPAIR_BYTES = 4 * 2**20  # an element larger than this is given up, not repaired
+_HEADER_BYTES = 256 * 2**20  # a header, or an element, larger than this is no trace's
 _BOM = b"\xef\xbb\xbf"
-
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
-_EVENT_KEY = rb'\{\s*"(?:ph|cat|name|pid|tid|ts|dur|id|args|s|bp)"\s*:'
-# Where an event begins for sure: after another one, or as the first of an array (a second writer's).
-_RESUME = re.compile(rb"(\})\s*,?\s*(?=" + _EVENT_KEY + rb')|"traceEvents"\s*:\s*\[\s*(?=' + _EVENT_KEY + rb")")
-_CLOSED = re.compile(rb"(\})\s*\]")
-_SECOND_HEADER = re.compile(rb'"(?:schemaVersion|traceEvents|distributedInfo|baseTimeNanoseconds)"\s*:')
-_TRAILER = re.compile(rb'\s*(?:,\s*"|\}\s*\Z|\Z)')
-
-
-@dataclass
-class Damage:
-    """What was wrong with the text, counted."""
-
-    repaired: int = 0
-    dropped: int = 0
-    first_byte: int | None = None
-    kinds: Counter[str] = field(default_factory=Counter)
-    second_writer_byte: int | None = None
-    cut: bool = False
-    notes: list[str] = field(default_factory=list)
-
-    def at(self, byte: int, kind: str) -> None:
-        """Note one damage of a kind and where it is."""
-        self.first_byte = byte if self.first_byte is None else min(self.first_byte, byte)
-        self.kinds[kind] += 1
-
-
-class Window:
-    """The part of the file in memory: one buffer, used again and again."""
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self.buf = bytearray(4 * BLOCK_BYTES)
-        self.view = memoryview(self.buf)
-        self.pos = 0
-        self.fill = 0
-        self.base = 0  # file position of buf[0]
-        self.eof = False
-
-    def byte(self, at: int) -> bytes:
-        """The byte at a position, empty behind the end of what was read."""
-        return bytes(self.view[at : at + 1]) if at < self.fill else b""
-
-    def discard(self) -> None:
-        """Forget what lies before `pos`, which becomes 0."""
-        kept = self.fill - self.pos
-        self.view[:kept] = self.view[self.pos : self.fill]
-        self.base += self.pos
-        self.pos, self.fill = 0, kept
-
-    def more(self) -> bool:
-        """Read one more block behind what is there; false at the end of the file. Positions stay valid."""
-        if self.eof:
-            return False
-        if len(self.buf) - self.fill < BLOCK_BYTES:
-            grown = bytearray(2 * len(self.buf))
-            grown[: self.fill] = self.view[: self.fill]
-            self.buf, self.view = grown, memoryview(grown)
-        size = self.source.readinto(self.view[self.fill : self.fill + BLOCK_BYTES])
-        self.fill += size
-        self.eof = size == 0
-        return not self.eof
-
-    def grow(self) -> bool:
-        """Read on until there is twice as much, so that looking again from the start stays linear in all.
-
-        False where there was nothing more.
-        """
-        seen = self.fill
-        while self.fill < 2 * seen and self.more():
-            pass
-        return self.fill > seen
 
 
 class Elements(Generic[Batch]):
@@ -122,6 +47,7 @@ class Elements(Generic[Batch]):
         self._name = source.name
         self._window = Window(source)
         self._decode = decode
+        self._settler = Settler(self._window, decode, self.damage)
         self._separator: bytes | None = None
 
     def batches(self) -> Iterator[Batch]:
@@ -132,79 +58,69 @@ class Elements(Generic[Batch]):
         """
         is_object = self._open()
         yield from self._array()
-        while is_object and self._members(self._window.pos, events=False):
+        while is_object and self._members(self._window.pos, keep=False):
             self.damage.notes.append("the document holds more than one `traceEvents`; all were read")
             yield from self._array()
-        self._after(is_object)
+        self._close(is_object)
         for fault in self._window.source.faults:
             self.damage.notes.append(f"{fault.message} after {fault.at_byte} bytes of data")
             self.damage.first_byte = min(self.damage.first_byte or fault.at_byte, fault.at_byte)
             self.damage.cut |= fault.cut
 
-    # -- before the array
+    # -- the keys around the array
 
     def _open(self) -> bool:
         """Read up to the bracket that opens the array; true where the document is an object."""
         window = self._window
         window.more()
-        if window.view[:3] == _BOM:
-            window.pos = 3
-        while (start := skip_space(window.buf, window.pos, window.fill)) == window.fill and window.more():
-            pass
+        start = self._token(3 if window.text(0, 3) == _BOM else 0)
+        first = window.byte(start)
         window.pos = start
-        first = bytes(window.view[start : start + 1])
-        if start == window.fill:
-            raise InputError("the file holds nothing but white space", path=self._name)
+        if not first:
+            hint = "the profiler died before it wrote; take another rank"
+            raise InputError("the file holds nothing but white space", path=self._name, hint=hint)
         if first == b"[":
             return False
         if first != b"{":
             raise InputError(
-                f"is not JSON (it starts with {bytes(window.view[start : start + 8])!r})",
+                f"is not JSON (it starts with {window.text(start, start + 8)!r})",
                 path=self._name,
-                place=f"byte {window.base + start}",
+                place=f"byte {start}",
                 hint="give a profiler trace, plain or compressed",
             )
-        if not self._members(window.pos + 1, events=True):
+        if not self._members(start + 1, keep=True):
             self._find_events()
         return True
 
-    def _members(self, at: int, *, events: bool) -> bool:
+    def _members(self, at: int, *, keep: bool) -> bool:
         """Read keys of the document from ``at`` on; true where an array of events was met (``window.pos`` is at it).
 
-        ``events`` tells that none was met yet: then all that was read is kept, to look for one in a damaged header.
+        Else ``window.pos`` is where reading stopped. ``keep`` keeps in memory what was read, for another look at it.
         """
         window = self._window
         while True:
             at = self._token(at)
-            byte = window.byte(at)
-            if byte == b",":
+            window.pos = at
+            if window.byte(at) == b",":
                 at += 1
                 continue
-            if byte != b'"':
-                window.pos = at
-                return False
-            end = self._value(at)
+            end = self._value(at) if window.byte(at) == b'"' else -1
             if end < 0:
-                window.pos = at
                 return False
-            key = bytes(window.view[at + 1 : end - 1]).decode("utf-8", "replace")
-            at = self._token(end)
+            key = window.text(at + 1, end - 1).decode("utf-8", "replace")
+            at = window.pos = self._token(end)
             if window.byte(at) != b":":
-                window.pos = at
                 return False
-            at = self._token(at + 1)
+            at = window.pos = self._token(at + 1)
             if key == "traceEvents" and window.byte(at) == b"[":
-                window.pos = at
                 return True
-            if not events:
-                window.pos = at
+            if not keep:
                 window.discard()
                 at = 0
-            end = self._value(at) if at < window.fill else -1
+            end = self._value(at) if window.byte(at) else -1
             if end < 0:
-                window.pos = at
                 return False
-            self.header[key] = bytes(window.view[at:end])
+            self.header[key] = window.text(at, end)
             at = end
 
     def _token(self, at: int) -> int:
@@ -237,7 +153,7 @@ class Elements(Generic[Batch]):
         window = self._window
         if "traceEvents" in self.header:
             return InputError("its `traceEvents` is not an array", path=self._name, hint="export the trace again")
-        if window.eof and skip_space(window.buf, window.pos, window.fill) == window.fill:
+        if window.byte(window.pos) != b"}":
             return InputError(
                 "is cut off before its first event",
                 path=self._name,
@@ -250,6 +166,25 @@ class Elements(Generic[Batch]):
             hint="give the trace that torch.profiler exported",
         )
 
+    def _close(self, is_object: bool) -> None:
+        """Read the end of the document, and count whatever follows it."""
+        window = self._window
+        at = self._token(window.pos)
+        if is_object:
+            self.damage.cut |= window.byte(at) != b"}"
+            at = self._token(min(at + 1, window.fill))
+        window.pos = at
+        if not window.byte(at):
+            return
+        first = window.base + at
+        self._settler.look_for_second_writer(window.text(at, window.fill), first)
+        while window.more():
+            window.pos = window.fill
+            window.discard()
+        self.damage.at(first, "bytes after the end of the document")
+        rest = window.base + window.fill - first
+        self.damage.notes.append(f"{rest} bytes after the end of the document were not read")
+
     # -- the array
 
     def _array(self) -> Iterator[Batch]:
@@ -258,7 +193,7 @@ class Elements(Generic[Batch]):
         window.more()
         self._separator = self._first_border()
         while True:
-            if window.fill - window.pos < BLOCK_BYTES:
+            if window.fill - window.pos < window.block:
                 window.discard()
                 window.more()
             batch, comma = self._guess()
@@ -267,22 +202,29 @@ class Elements(Generic[Batch]):
                 window.pos = comma
                 continue
             run = scan(window.buf, window.pos + 1, window.fill)
-            stop = max(run.comma, run.close)
-            if stop < 0 and window.fill - window.pos < _HEADER_BYTES and window.grow():
+            if max(run) < 0 and window.fill - window.pos < _HEADER_BYTES and window.grow():
                 continue
-            if stop >= 0:
-                batch = self._try(stop)
+            if run.close >= 0 and self._is_end(run.close):
+                batch = self._try(run.close)
+                if batch is not None:
+                    window.pos = run.close + 1
+                    yield batch
+                    return
+            elif run.comma >= 0:
+                batch = self._try(run.comma)
                 if batch is not None:
                     yield batch
-                    if run.close >= 0:
-                        window.pos = stop + 1
-                        return
-                    window.pos = stop
-                    self._separator = self._learn(run.before_comma, stop)
+                    self._separator = self._border(run.before_comma, run.comma)
+                    window.pos = run.comma
                     continue
-            ended = yield from self._settle()
-            if ended:
+            if (yield from self._settler.run()):
                 return
+
+    def _is_end(self, close: int) -> bool:
+        """Whether a bracket ends the array, reading on as needed."""
+        while (ends := self._window.closes(close)) is None:
+            self._window.more()
+        return ends
 
     def _first_border(self) -> bytes | None:
         """The text between the first two events, if they are in the buffer."""
@@ -290,7 +232,12 @@ class Elements(Generic[Batch]):
         start = skip_space(window.buf, window.pos + 1, window.fill)
         end = value_end(window.buf, start, window.fill) if window.byte(start) == b"{" else -1
         comma = skip_space(window.buf, end, window.fill) if end > 0 else window.fill
-        return self._learn(end, comma) if window.byte(comma) == b"," else None
+        return self._border(end, comma) if window.byte(comma) == b"," else None
+
+    def _border(self, before_comma: int, comma: int) -> bytes:
+        """The text between two events, as this file's writer has it."""
+        window = self._window
+        return window.text(before_comma - 1, skip_space(window.buf, comma + 1, window.fill) + 1)
 
     def _guess(self) -> tuple[Batch | None, int]:
         """Decode up to the last border that looks like the file's; the batch and the comma it ends at."""
@@ -320,154 +267,3 @@ class Elements(Generic[Batch]):
             return None
         finally:
             window.buf[window.pos], window.buf[stop] = first, last
-
-    def _learn(self, before_comma: int, comma: int) -> bytes:
-        """The text between two events, as this file's writer has it."""
-        window = self._window
-        after = skip_space(window.buf, comma + 1, window.fill)
-        return bytes(window.view[before_comma - 1 : after + 1])
-
-    # -- damage
-
-    def _settle(self) -> Generator[Batch, None, bool]:
-        """Go through the buffer element by element, mending or dropping what is damaged.
-
-        Returns (as the generator's value) true where the array ended.
-        """
-        window = self._window
-        at = window.pos + 1
-        commas = 1
-        while True:
-            at = skip_space(window.buf, at, window.fill)
-            byte = window.byte(at)
-            if byte == b",":
-                commas += 1
-                at += 1
-                continue
-            if not byte or (byte != b"]" and window.fill - at < 16 and not window.eof):
-                break
-            if byte == b"]" and (ended := self._closes(at)) is not None:
-                if not ended:
-                    break
-                window.pos = at + 1
-                return True
-            if byte == b"{" and commas != 1:
-                self.damage.at(window.base + at, COMMAS)
-                self.damage.repaired += 1
-            start, at = at, -1
-            if byte == b"{":
-                end = value_end(window.buf, start, window.fill)
-                if end > 0 and (batch := self._one(bytes(window.view[start:end]))) is not None:
-                    yield batch
-                    at = end
-            if at < 0:
-                ends, at = self._ends(start)
-                if at == window.fill and not window.eof and at - start < _REPAIR_BYTES:
-                    at = start
-                    break
-                at, batch = self._mend(start, ends, at)
-                if batch is None:
-                    commas = 1  # what stood before the next event is lost
-                    continue
-                yield batch
-            commas = 0
-        return self._pause(at)
-
-    def _pause(self, at: int) -> bool:
-        """Leave the slow path before ``at``; true where nothing is left to read."""
-        window = self._window
-        window.pos = at - 1
-        window.discard()
-        if window.more() or window.fill > 1:
-            return False
-        self.damage.cut = True
-        return True
-
-    def _closes(self, at: int) -> bool | None:
-        """Whether the bracket at ``at`` ends the array: yes, not known before more is read (false), or no (None)."""
-        window = self._window
-        match = _TRAILER.match(window.buf, at + 1, window.fill)
-        if match and (match.end() < window.fill or window.eof):
-            return True
-        if not window.eof and window.fill - at < BLOCK_BYTES:
-            return False
-        return None
-
-    def _one(self, text: bytes) -> Batch | None:
-        try:
-            return self._decode(b"[" + text + b"]")
-        except msgspec.DecodeError:
-            return None
-
-    def _mend(self, start: int, ends: list[int], resume: int) -> tuple[int, Batch | None]:
-        """Mend the element at ``start``, or give it up; where to go on, and the batch if there is one."""
-        window = self._window
-        for end in ends:
-            text = bytes(window.view[start:end])
-            mended = repair(text) if text[:1] == b"{" and len(text) < _REPAIR_BYTES else None
-            batch = self._one(mended[0]) if mended else None
-            if mended and batch is not None:
-                self.damage.repaired += 1
-                for kind in mended[1]:
-                    self.damage.at(window.base + start, kind)
-                return end, batch
-        lost = bytes(window.view[start:resume])
-        if not lost.strip(b" \t\r\n,]}"):
-            self.damage.at(window.base + start, "stray brackets")
-            return resume, None
-        if resume == window.fill and window.eof:
-            self.damage.cut = True
-        self._second_writer(lost, window.base + start)
-        self.damage.at(window.base + start, "events that cannot be read")
-        self.damage.dropped += 1
-        return resume, None
-
-    def _ends(self, start: int) -> tuple[list[int], int]:
-        """Where the damaged element at ``start`` may end, nearest first, and where the next one begins."""
-        window = self._window
-        ends = []
-        resume = -1
-        for match in _RESUME.finditer(window.buf, start, window.fill):
-            if match.end() <= start:
-                continue
-            resume = match.end() if resume < 0 else resume
-            if match[1] is None:
-                break
-            ends.append(match.end(1))
-            if len(ends) == _JOINS:
-                break
-        if resume < 0:
-            closed = _CLOSED.search(window.buf, start, window.fill)
-            if closed:
-                ends.append(closed.end(1))
-                resume = closed.end(1)
-        structural = value_end(window.buf, start, window.fill)
-        if structural > 0:
-            ends.insert(0, structural)
-        return ends, window.fill if resume < 0 else resume
-
-    def _second_writer(self, text: bytes, byte: int) -> None:
-        match = _SECOND_HEADER.search(text)
-        if match and self.damage.second_writer_byte is None:
-            self.damage.second_writer_byte = byte + match.start()
-
-    # -- after the array
-
-    def _after(self, is_object: bool) -> None:
-        """The keys behind the array and whatever follows the document."""
-        window = self._window
-        if is_object:
-            at = self._token(window.pos)
-            if window.byte(at) != b"}":
-                self.damage.cut = True
-            window.pos = min(at + 1, window.fill)
-        at = self._token(window.pos)
-        if at < window.fill:
-            first = window.base + at
-            self._second_writer(bytes(window.view[at : window.fill]), first)
-            while window.more():
-                window.pos = window.fill
-                window.discard()
-            rest = window.base + window.fill - first
-            self.damage.at(first, "bytes after the end of the document")
-            self.damage.notes.append(f"{rest} bytes after the end of the document were not read")

@@ -14,7 +14,7 @@ import numpy as np
 
 from parsers import tables
 from parsers.columns import NULL
-from parsers.elements import Damage, Elements
+from parsers.elements import Elements
 from parsers.errors import InputError
 from parsers.kineto_comm import COMM_LAYERS
 from parsers.kineto_events import Decoder
@@ -25,6 +25,7 @@ from parsers.kineto_tables import RankTables, finish, rank_tables
 from parsers.rank_identity import rank_from_calls, rank_from_groups, rank_from_path
 from parsers.source import Source
 from parsers.tables import Health, RankIdentity, RankTrace
+from parsers.window import Damage
 
 FORMAT = "kineto"
 

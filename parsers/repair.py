@@ -39,7 +39,8 @@ _LOOSE_NUMBER = re.compile(rb"\+?(-?)0*(\d*)\.?(\d*)\Z")
 _HEX = re.compile(rb"0[xX][0-9a-fA-F]+\Z")
 _WORD = re.compile(rb'[^\s,:{}\[\]"]+')
 _KEY = re.compile(rb'"(?:[^"\\]|\\.)*+"\s*:', re.DOTALL)
-_KEY_FOLLOWS = re.compile(rb'\s*,\s*"(?:[^"\\]|\\.)*+"\s*:', re.DOTALL)
+_KEY_FOLLOWS = re.compile(rb',[\s,]*(?:\}|"(?:[^"\\]|\\.)*+"\s*:)', re.DOTALL)
+_VALUE_FOLLOWS = re.compile(rb',[\s,]*(?:[\["{\]]|-?\d|true|false|null|nan|inf)', re.IGNORECASE)
 _MAX_EXPONENT = 300  # beyond it a number is no double any more
 
 
@@ -91,7 +92,8 @@ class _Repair:
         self.out: list[bytes] = []
         self.kinds: set[str] = set()
 
-    def value(self, at: int) -> int:
+    def value(self, at: int, *, in_array: bool = False) -> int:
+        """Read one value and write it down; the position after it."""
         at = skip_space(self.text, at, len(self.text))
         byte = self.text[at : at + 1]
         if byte == b"{":
@@ -99,7 +101,7 @@ class _Repair:
         if byte == b"[":
             return self._members(at, b"]")
         if byte == b'"':
-            return self._string(at, key=False)
+            return self._string(at, in_array=in_array)
         return self._word(at)
 
     def _members(self, at: int, close: bytes) -> int:
@@ -126,7 +128,7 @@ class _Repair:
             if not first:
                 self.out.append(b",")
             first, commas = False, 0
-            at = self._pair(at) if close == b"}" else self.value(at)
+            at = self._pair(at) if close == b"}" else self.value(at, in_array=True)
 
     def _pair(self, at: int) -> int:
         if self.text[at : at + 1] != b'"':
@@ -142,32 +144,27 @@ class _Repair:
             return at
         return self.value(at)
 
-    def _string(self, at: int, *, key: bool) -> int:
+    def _string(self, at: int, *, key: bool = False, in_array: bool = False) -> int:
         """A string up to the quote that can end it: a key is followed by a colon, a value by a comma or a bracket."""
         end = at + 1
-        while True:
-            end = self._next_quote(end)
-            after = skip_space(self.text, end + 1, len(self.text))
-            follows = self.text[after : after + 1]
-            if key and follows == b":":
-                break
-            if not key and (follows in {b"}", b"]"} or (follows == b"," and self._plausible(end + 1))):
-                break
-            if not key and follows == b'"' and _KEY.match(self.text, after):
-                break  # a comma is missing
-            if not key and follows == b":":
-                raise _UnrepairableError  # a key inside a value: two events run into each other
+        while not self._ends(end := self._next_quote(end), key=key, in_array=in_array):
             end += 1
         self.out.append(b'"' + self._content(self.text[at + 1 : end]) + b'"')
         return end + 1
 
-    def _plausible(self, at: int) -> bool:
-        """Whether a comma here separates members: a key follows, or a value of an array."""
-        if _KEY_FOLLOWS.match(self.text, at):
-            return True
-        comma = skip_space(self.text, at, len(self.text))
-        after = skip_space(self.text, comma + 1, len(self.text))
-        return self.text[after : after + 1] in {b'"', b"[", b"{", b"}", b"]", b","}
+    def _ends(self, quote: int, *, key: bool, in_array: bool) -> bool:
+        """Whether the string that was begun ends at this quote."""
+        after = skip_space(self.text, quote + 1, len(self.text))
+        follows = self.text[after : after + 1]
+        if key:
+            return follows == b":"
+        if follows == b":":
+            raise _UnrepairableError  # a key inside a value: two events run into each other
+        if follows == b",":
+            return bool((_VALUE_FOLLOWS if in_array else _KEY_FOLLOWS).match(self.text, after))
+        if follows == b'"':  # a comma is missing
+            return bool(_KEY.match(self.text, after))
+        return follows in {b"}", b"]"}
 
     def _next_quote(self, at: int) -> int:
         while True:

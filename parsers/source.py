@@ -11,7 +11,8 @@ import os
 import queue
 import threading
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -62,13 +63,17 @@ class Source:
         faults: what was wrong with the compressed stream, complete only when reading has ended.
     """
 
-    def __init__(self, name: str, blocks: Iterator[bytes], file_bytes: int, faults: list[Fault]) -> None:
+    def __init__(self, name: str, blocks: Generator[bytes, None, None], file_bytes: int, faults: list[Fault]) -> None:
         self.name = name
         self.file_bytes = file_bytes
         self.faults = faults
         self.read_bytes = 0
         self._blocks = blocks
-        self.head = next(blocks, b"")
+        try:
+            self.head = next(blocks, b"")
+        except BaseException:
+            self.close()
+            raise
         self._rest = memoryview(self.head)
 
     def readinto(self, target: memoryview) -> int:
@@ -83,9 +88,7 @@ class Source:
 
     def close(self) -> None:
         """Stop reading ahead and close the file."""
-        close = getattr(self._blocks, "close", None)
-        if close is not None:
-            close()
+        self._blocks.close()
 
     def __enter__(self) -> Self:
         return self
@@ -186,43 +189,47 @@ class _Stored:
         return piece
 
 
-def _plain(file: IO[bytes], block_bytes: int) -> Iterator[bytes]:
+def _plain(file: IO[bytes], block_bytes: int) -> Generator[bytes, None, None]:
     with file:
         while block := file.read(block_bytes):
             yield block
 
 
-def _blocks(pieces: Iterator[bytes], block_bytes: int) -> Iterator[bytes]:
+def _blocks(pieces: Generator[bytes, None, None], block_bytes: int) -> Generator[bytes, None, None]:
     """Join decompressed pieces to blocks, so that a block is worth a trip through the queue."""
     held: list[bytes] = []
     size = 0
-    for piece in pieces:
-        held.append(piece)
-        size += len(piece)
-        if size >= block_bytes:
+    with closing(pieces):
+        for piece in pieces:
+            held.append(piece)
+            size += len(piece)
+            if size >= block_bytes:
+                yield b"".join(held)
+                held, size = [], 0
+        if size:
             yield b"".join(held)
-            held, size = [], 0
-    if size:
-        yield b"".join(held)
 
 
-def _guard(blocks: Iterator[bytes], stored: _Stored, limits: Limits, name: str) -> Iterator[bytes]:
+def _guard(
+    blocks: Generator[bytes, None, None], stored: _Stored, limits: Limits, name: str
+) -> Generator[bytes, None, None]:
     """Refuse a file that grows without bound."""
     grown = 0
-    for block in blocks:
-        grown += len(block)
-        ratio = grown / max(stored.taken, 1)
-        if grown > limits.max_bytes or (grown > limits.ratio_free_bytes and ratio > limits.max_ratio):
-            raise InputError(
-                f"grows to more than {grown >> 20} MiB ({ratio:.0f} times its size) when decompressed",
-                path=name,
-                place=f"byte {stored.taken}",
-                hint="if it is a trace and not a decompression bomb, decompress it first",
-            )
-        yield block
+    with closing(blocks):
+        for block in blocks:
+            grown += len(block)
+            ratio = grown / max(stored.taken, 1)
+            if grown > limits.max_bytes or (grown > limits.ratio_free_bytes and ratio > limits.max_ratio):
+                raise InputError(
+                    f"grows to more than {grown >> 20} MiB ({ratio:.0f} times its size) when decompressed",
+                    path=name,
+                    place=f"byte {stored.taken}",
+                    hint="if it is a trace and not a decompression bomb, decompress it first",
+                )
+            yield block
 
 
-def _ahead(blocks: Iterator[bytes]) -> Iterator[bytes]:
+def _ahead(blocks: Generator[bytes, None, None]) -> Generator[bytes, None, None]:
     """Run ``blocks`` in a thread, a few blocks ahead: decompressors release the interpreter lock."""
     ready: queue.Queue[bytes | BaseException | None] = queue.Queue(_AHEAD_BLOCKS)
     stop = threading.Event()
@@ -238,9 +245,10 @@ def _ahead(blocks: Iterator[bytes]) -> Iterator[bytes]:
 
     def work() -> None:
         try:
-            for block in blocks:
-                if not put(block):
-                    return
+            with closing(blocks):
+                for block in blocks:
+                    if not put(block):
+                        return
             put(None)
         except BaseException as error:  # handed to the reader, who raises it
             put(error)
@@ -257,7 +265,7 @@ def _ahead(blocks: Iterator[bytes]) -> Iterator[bytes]:
         thread.join()
 
 
-def _gzip(stored: _Stored, faults: list[Fault]) -> Iterator[bytes]:
+def _gzip(stored: _Stored, faults: list[Fault]) -> Generator[bytes, None, None]:
     """All members of a gzip file, one after the other."""
     inflate, errors = _inflater()
     given, member_start, member_given = 0, 0, 0
@@ -304,7 +312,7 @@ def _inflater() -> tuple[Callable[[], Any], tuple[type[Exception], ...]]:
     return lambda: isal.decompressobj(31), (isal.error, zlib.error)
 
 
-def _salvage(reopen: Callable[[], IO[bytes]], member_start: int, given: int) -> Iterator[bytes]:
+def _salvage(reopen: Callable[[], IO[bytes]], member_start: int, given: int) -> Generator[bytes, None, None]:
     """What a damaged gzip member still holds beyond the ``given`` bytes, to the last byte that inflates.
 
     Inflate throws away what it had when it fails, so the failing piece is repeated byte by byte from a copy.
@@ -337,7 +345,7 @@ def _byte_by_byte(state: Any, piece: bytes) -> bytes:
     return bytes(out)
 
 
-def _zstd(stored: _Stored, faults: list[Fault]) -> Iterator[bytes]:
+def _zstd(stored: _Stored, faults: list[Fault]) -> Generator[bytes, None, None]:
     import zstandard
 
     def start() -> Any:
@@ -346,7 +354,7 @@ def _zstd(stored: _Stored, faults: list[Fault]) -> Iterator[bytes]:
     yield from _frames(stored, start, zstandard.ZstdError, "zstd", faults)
 
 
-def _xz(stored: _Stored, faults: list[Fault]) -> Iterator[bytes]:
+def _xz(stored: _Stored, faults: list[Fault]) -> Generator[bytes, None, None]:
     import lzma
 
     yield from _frames(stored, lambda: lzma.LZMADecompressor(memlimit=2**28), lzma.LZMAError, "xz", faults)
@@ -358,7 +366,7 @@ def _frames(
     failure: type[Exception],
     label: str,
     faults: list[Fault],
-) -> Iterator[bytes]:
+) -> Generator[bytes, None, None]:
     """All frames of a zstandard or xz file, fed in small bites so that little is lost where one fails."""
     given = 0
     state = None
@@ -382,7 +390,7 @@ def _frames(
             faults.append(Fault(f"{label} data cut off", given, cut=True))
 
 
-_DECODERS: dict[str, Callable[[_Stored, list[Fault]], Iterator[bytes]]] = {
+_DECODERS: dict[str, Callable[[_Stored, list[Fault]], Generator[bytes, None, None]]] = {
     "gzip": _gzip,
     "zstd": _zstd,
     "xz": _xz,
