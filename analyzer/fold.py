@@ -53,7 +53,9 @@ def fold(analysis: Analysis) -> list[FoldedRow]:
     out = []
     for rows in groups.values():
         first = rows[0]
-        out.append(_folded(rows, ledger.pop((first.dim, first.primitive, first.link), None)))
+        # A ledger that was computed without links has one row for all of them.
+        of_link = ledger.pop((first.dim, first.primitive, first.link), None)
+        out.append(_folded(rows, of_link or ledger.pop((first.dim, first.primitive, None), None)))
     return out
 
 

@@ -65,7 +65,7 @@ def analyze_with(paths: Paths, options: Options) -> Analysis:
     measured = [
         _measure(r, d, w, nodes, options) for r, d, w in zip(ranks, inference.dims, matching.wait_ns, strict=True)
     ]
-    quality = trust(traces, ranks, who, matching.clock, found.notes)
+    quality = trust(traces, ranks, who, matching.clock, (*found.notes, *inference.layout.notes))
     if options.strict:
         _insist(quality, traces)
     return _document(traces, who, quality, measured, inference, nodes, options)
@@ -119,7 +119,7 @@ def _document(
     layout = layout_document(inference.layout)
     rows = collect(ranks)
     times = exposure(ranks)
-    ledger = reconcile(ranks, inference.layout, times, options)
+    ledger = reconcile(ranks, inference.layout, rows, times, options)
     facts = Facts(
         ranks=ranks,
         trust=quality,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from analyzer.measured import Measured
 from analyzer.mirrored import from_forward
-from analyzer.model import Exposure, LedgerDoc, LedgerExposure, LedgerRow, ModelDoc
+from analyzer.model import CollectiveRow, Exposure, LedgerDoc, LedgerExposure, LedgerRow, ModelDoc
 from analyzer.options import Options
 from analyzer.predicted import Key, Predicted, from_model
 from analyzer.rows import DIM_ORDER
@@ -77,7 +77,13 @@ def check(options: Options) -> None:
         profile(options.ledger_profile)
 
 
-def reconcile(ranks: Sequence[Measured], layout: Layout, exposure: Exposure | None, options: Options) -> Reconciled:
+def reconcile(
+    ranks: Sequence[Measured],
+    layout: Layout,
+    rows: Sequence[CollectiveRow],
+    exposure: Exposure | None,
+    options: Options,
+) -> Reconciled:
     """Hold what was sent against the ledger.
 
     With a model, everything is predicted from its dimensions. Without one, the rest of the step is predicted from the
@@ -110,7 +116,15 @@ def reconcile(ranks: Sequence[Measured], layout: Layout, exposure: Exposure | No
             best = (left, predicted, lines)
     if best is None:
         return Reconciled(None, refused)
-    return Reconciled(_document(best[1], best[2], model, layout, exposure), None)
+    return Reconciled(_document(best[1], best[2], model, layout, _links(rows), exposure), None)
+
+
+def _links(rows: Sequence[CollectiveRow]) -> dict[Key, str | None]:
+    """The link of each dimension and primitive, where all its calls use the same."""
+    seen: dict[Key, set[str | None]] = defaultdict(set)
+    for row in rows:
+        seen[row.dim, row.primitive].add(row.link)
+    return {key: next(iter(links)) if len(links) == 1 else None for key, links in seen.items()}
 
 
 def _profiles(options: Options, layout: Layout, seen: Traffic) -> list[str]:
@@ -245,7 +259,12 @@ def _cause(key: Key, expected: float, observed: float, layout: Layout) -> str | 
 
 
 def _document(
-    predicted: Predicted, lines: Sequence[Line], model: ModelSpec | None, layout: Layout, exposure: Exposure | None
+    predicted: Predicted,
+    lines: Sequence[Line],
+    model: ModelSpec | None,
+    layout: Layout,
+    links: Mapping[Key, str | None],
+    exposure: Exposure | None,
 ) -> LedgerDoc:
     guess = layout.model
     notes = [*guess.sources] if model is None else []
@@ -262,18 +281,18 @@ def _document(
             source="given" if model else "inferred",
             notes=notes,
         ),
-        rows=[_row(line) for line in lines],
+        rows=[_row(line, links.get(line.key)) for line in lines],
         residual_bytes=round(sum(line.unexplained for line in lines)),
         exposure=list(_exposures(predicted, exposure)),
     )
 
 
-def _row(line: Line) -> LedgerRow:
+def _row(line: Line, link: str | None) -> LedgerRow:
     expected = None if line.predicted is None else round(line.predicted)
     return LedgerRow(
         dim=line.key[0],
         primitive=line.key[1],
-        link=None,
+        link=link,
         predicted_bytes=expected,
         observed_bytes=round(line.observed),
         ratio=round(line.observed / line.predicted, 6) if line.predicted else None,

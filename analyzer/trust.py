@@ -24,7 +24,7 @@ def trust(
         ranks: what of it is analysed.
         roster: who is there.
         clock: how far the ranks' clocks agree.
-        notes: what was found beside the traces.
+        notes: what else is to be said, a sentence each.
     """
     return Trust(
         ranks_present=list(roster.present),

@@ -57,7 +57,7 @@ def test_every_command_has_help_with_an_example() -> None:
         result = run(command, "--help")
         assert result.exit_code == 0
         assert f"analyze {command}" in result.stdout
-        assert "Examples:\n  analyze " in result.stdout
+        assert "Examples:\n    analyze " in result.stdout
 
 
 def test_json_is_one_document_and_nothing_else(job: Path) -> None:
