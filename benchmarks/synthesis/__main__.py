@@ -44,6 +44,7 @@ def main() -> None:
     parser.add_argument("--library", choices=("nccl-2.27", "nccl-2.17", "rccl"), default="nccl-2.27")
     parser.add_argument("--no-step-marks", action="store_true")
     parser.add_argument("--no-autograd-marks", action="store_true")
+    parser.add_argument("--no-range-marks", action="store_true")
     parser.add_argument("--integer-us", action="store_true")
     parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE")
     args = parser.parse_args()
@@ -65,6 +66,7 @@ def main() -> None:
         library=args.library,
         step_marks=not args.no_step_marks,
         autograd_marks=not args.no_autograd_marks,
+        range_marks=not args.no_range_marks,
         integer_us=args.integer_us,
     )
     print(generate(Spec.parse(args.framework, args.layout, **changes), args.out))

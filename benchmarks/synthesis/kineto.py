@@ -98,7 +98,9 @@ class Writer:
             return self.writing.step_marks
         if item.name.startswith("autograd::"):
             return self.writing.autograd_marks
-        return self.writing.level != "d" or item.name.startswith("Optimizer")
+        if item.name.startswith("Optimizer"):
+            return True
+        return self.writing.level != "d" and (item.category == "cpu_op" or self.writing.range_marks)
 
     def _time(self, us: float) -> float | int:
         at = self.start_us + self.offset_us + us

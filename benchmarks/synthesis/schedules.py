@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 
@@ -17,12 +18,20 @@ class Act:
     """Something a pipeline rank does for one microbatch of one of its stages.
 
     ``kind``: F forward, B whole backward, I gradient of inputs, W gradient of weights, and with a ``SEND_`` or
-    ``RECV_`` in front the transfer of what F or B (I) made. ``stage`` counts over the whole model.
+    ``RECV_`` in front the transfer of what F or B (I) made; OVERLAP_F_B runs its parts as one. ``stage`` counts over the
+    whole model.
     """
 
     kind: str
     stage: int
     microbatch: int
+    parts: tuple[Act, ...] = ()
+
+    def __str__(self) -> str:
+        """As `torch.distributed.pipelining` names the profiler's range."""
+        if self.parts:
+            return f"({';'.join(map(str, self.parts))}){self.kind}"
+        return f"{self.stage}{self.kind}{self.microbatch}"
 
 
 Step: TypeAlias = tuple[Act, ...]
@@ -53,7 +62,7 @@ def looped_bfs(rank: int, pp: int, v: int, m: int) -> list[Act]:
     """GPipe over several chunks, breadth first."""
     stages = stages_of("looped_bfs", rank, pp, v)
     forward = [Act("F", stage, i) for stage in stages for i in range(m)]
-    return forward + [Act("B", stage, i) for stage in reversed(stages) for i in range(m)]
+    return forward + [Act("B", act.stage, act.microbatch) for act in reversed(forward)]
 
 
 def one_f_one_b(rank: int, pp: int, _v: int, m: int) -> list[Act]:
@@ -65,8 +74,8 @@ def one_f_one_b(rank: int, pp: int, _v: int, m: int) -> list[Act]:
     return acts + [Act("B", rank, i) for i in range(m - warm, m)]
 
 
-def interleaved(rank: int, pp: int, v: int, m: int) -> list[Act]:
-    """1F1B over v chunks, microbatches in rounds of pp."""
+def interleaved(rank: int, pp: int, v: int, m: int, slack: int = 2) -> list[Act]:
+    """1F1B over v chunks, microbatches in rounds of pp; ``slack``: forwards ahead per following rank."""
     total = m * v
 
     def place(k: int, forward: bool) -> tuple[int, int]:
@@ -77,7 +86,7 @@ def interleaved(rank: int, pp: int, v: int, m: int) -> list[Act]:
         chunk, microbatch = place(k, kind == "F")
         return Act(kind, rank + chunk * pp, microbatch)
 
-    warm = total if m == pp else min(total, (pp - rank - 1) * 2 + (v - 1) * pp)
+    warm = min(total, (pp - rank - 1) * slack + (v - 1) * pp)
     acts = [act("F", k) for k in range(warm)]
     for k in range(total - warm):
         acts += [act("F", warm + k), act("B", k)]
@@ -170,15 +179,22 @@ def dualpipe_v(rank: int, pp: int, _v: int, m: int) -> list[Act]:
         backward(second, split=True)
         acts.append(late.pop(0))
         forward(second)
-    for _ in range(m - 2 * pp + rank + 1):
-        forward(first)
-        backward(second)
-        forward(second)
-        backward(first)
+    def both(ahead: int, behind: int) -> None:
+        forward(ahead)
+        backward(behind)
+        parts = tuple(acts[-2:])
+        acts[-2:] = [Act("OVERLAP_F_B", -1, -1, parts)]
+
+    for i in range(m - 2 * pp + rank + 1):
+        if i == 0 and rank == pp - 1:
+            forward(first)
+            backward(second)
+        else:
+            both(first, second)
+        both(second, first)
     for _ in range(pp - rank - 1):
         backward(second)
-        forward(second)
-        backward(first)
+        both(second, first)
     split = False
     for i in range(rank + 1):
         split = split or (i == (rank + 1) // 2 and rank % 2 == 1)
@@ -198,7 +214,7 @@ ORDERS: dict[str, Callable[[int, int, int, int], list[Act]]] = {
     "1f1b": one_f_one_b,
     "interleaved_1f1b": interleaved,
     "zb_h1": zero_bubble(one_f_one_b),
-    "interleaved_zb": zero_bubble(interleaved),
+    "interleaved_zb": zero_bubble(partial(interleaved, slack=1)),
     "zbv": zbv,
     "dualpipev": dualpipe_v,
 }
@@ -229,6 +245,10 @@ def with_transfers(schedule: str, pp: int, v: int, m: int) -> list[list[Act]]:
 
 
 def _ready(act: Act, stages: int, have: set[tuple[str, int, int]]) -> bool:
+    """Whether what an act needs is there; what its own earlier parts make counts."""
+    if act.parts:
+        made = {_makes(part) for part in act.parts}
+        return all(_ready(part, stages, have | made) for part in act.parts)
     if act.kind == "F":
         return act.stage == 0 or ("F", act.stage - 1, act.microbatch) in have
     if act.kind == "W":
@@ -236,14 +256,20 @@ def _ready(act: Act, stages: int, have: set[tuple[str, int, int]]) -> bool:
     return act.stage == stages - 1 or ("B", act.stage + 1, act.microbatch) in have
 
 
+def _makes(act: Act) -> tuple[str, int, int]:
+    return "F" if act.kind == "F" else "B", act.stage, act.microbatch
+
+
 def _deliver(
     schedule: str, act: Act, stages: int, pp: int, out: list[list[Act]], have: set[tuple[str, int, int]]
 ) -> None:
     """What an act makes is sent to the rank that needs it; on the same rank it is just there."""
-    if act.kind == "W":
+    for part in act.parts:
+        _deliver(schedule, part, stages, pp, out, have)
+    if act.parts or act.kind == "W":
         return
-    word = "F" if act.kind == "F" else "B"
-    have.add((word, act.stage, act.microbatch))
+    have.add(_makes(act))
+    word = _makes(act)[0]
     target = act.stage + (1 if word == "F" else -1)
     if not 0 <= target < stages:
         return

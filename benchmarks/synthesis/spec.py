@@ -73,6 +73,7 @@ class Writing:
         library: ``nccl-2.17`` (old kernel names), ``nccl-2.27`` or ``rccl`` (one name for all).
         step_marks: whether ``ProfilerStep#`` is there.
         autograd_marks: whether ``autograd::engine`` operators are there.
+        range_marks: whether the framework's own ranges (``FSDP::``, ``PP:``) are there.
         integer_us: whole microseconds, as before 2024.
         eager_init: communicators made with ``device_id``: point-to-point calls share the group's stream.
         shapes: ``Input Dims`` recorded.
@@ -83,6 +84,7 @@ class Writing:
     library: str = "nccl-2.27"
     step_marks: bool = True
     autograd_marks: bool = True
+    range_marks: bool = True
     integer_us: bool = False
     eager_init: bool = False
     shapes: bool = True

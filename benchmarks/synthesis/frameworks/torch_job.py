@@ -133,25 +133,26 @@ class TorchJob(Layers):
         return [(act,) for act in plan[self.place]]
 
     def _do(self, acts: tuple[Act, ...], step: int) -> None:
-        act = acts[0]
-        if act.kind == "F":
-            with self._action(act):
-                self._forward(self._chunk(act), step, act.microbatch)
-        elif act.kind in ("B", "I"):
-            with self._action(act), self.p.backward_thread():
-                self._backward(self._chunk(act), step, act.microbatch, act.kind == "B")
-        elif act.kind == "W":
-            with self._action(act), self.p.backward_thread():
-                self._weights(self._chunk(act), act.microbatch)
-        else:
-            self._transfer(acts)
+        with self._action(acts):
+            for act in acts[0].parts or acts[:1]:
+                if act.kind == "F":
+                    self._forward(self._chunk(act), step, act.microbatch)
+                elif act.kind in ("B", "I"):
+                    with self.p.backward_thread():
+                        self._backward(self._chunk(act), step, act.microbatch, act.kind == "B")
+                elif act.kind == "W":
+                    with self.p.backward_thread():
+                        self._weights(self._chunk(act), act.microbatch)
+                else:
+                    self._transfer(acts)
 
-    def _action(self, act: Act) -> AbstractContextManager[None]:
-        if self.spec.pp == 1:
-            return nullcontext()
-        if len(self.chunks) > 1:
-            return self.p.mark(f"PP:{act.stage}{act.kind}{act.microbatch}")
-        return self.p.mark(f"{'Forward' if act.kind == 'F' else 'Backward'} {act.microbatch}")
+    def _action(self, acts: tuple[Act, ...]) -> AbstractContextManager[None]:
+        """The profiler's range: schedules of several stages mark every action, GPipe forwards and backwards."""
+        if self.spec.pp > 1 and len(self.chunks) > 1:
+            return self.p.mark(f"PP:{acts[0]}")
+        if self.spec.schedule == "gpipe" and acts[0].kind in "FB":
+            return self.p.mark(f"{'Forward' if acts[0].kind == 'F' else 'Backward'} {acts[0].microbatch}")
+        return nullcontext()
 
     def _chunk(self, act: Act) -> Chunk:
         return next(c for c in self.chunks if c.stage == act.stage)
