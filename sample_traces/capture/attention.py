@@ -78,7 +78,7 @@ class RingAttention(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         """Gradients of this rank's q, k and v."""
         q, k, v, out, log_total = ctx.saved_tensors
         group: ProcessGroup = ctx.group
@@ -120,7 +120,7 @@ class _ChangeLayout(torch.autograd.Function):
         return _all_to_all(x, group, to_heads)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         return _all_to_all(grad, ctx.group, not ctx.to_heads), None, None
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import _resolve_process_group
 from torch.distributed import ProcessGroup
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -106,7 +107,7 @@ def _c10d_call(operator: str, args: Sequence[Any]) -> Call:
 
 
 def _functional_call(operator: str, args: Sequence[Any], result: object) -> Call:
-    group = dist.distributed_c10d._resolve_process_group(args[-1])
+    group = _resolve_process_group(args[-1])
     return _describe(_FUNCTIONAL[operator], group, args[0], result, None)
 
 

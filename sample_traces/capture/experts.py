@@ -25,7 +25,7 @@ class AllToAll(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         """The same exchange with the counts changed over."""
         out = grad.new_empty(sum(ctx.sent), grad.shape[1])
         dist.all_to_all_single(out, grad.contiguous(), ctx.sent, ctx.received, group=ctx.group)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
+from torch.multiprocessing.spawn import spawn
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from sample_traces.capture import recorder
@@ -139,9 +139,9 @@ def run(case: Case, folder: Path) -> dict[str, Any]:
     if case.recorded:
         recorder.build()  # once, before the processes would all compile it
     with tempfile.TemporaryDirectory() as scratch:
-        mp.spawn(_process, args=(case, "count", Path(scratch), free_port()), nprocs=case.world)
+        spawn(_process, args=(case, "count", Path(scratch), free_port()), nprocs=case.world)
         counts = {str(r): json.loads(Path(scratch, f"count{r}.json").read_text()) for r in range(case.world)}
-    mp.spawn(_process, args=(case, "trace", folder, free_port()), nprocs=case.world)
+    spawn(_process, args=(case, "trace", folder, free_port()), nprocs=case.world)
     return {
         "case": case.name,
         "about": case.about,

@@ -1,4 +1,6 @@
-"""Tensor and sequence parallelism written by hand, as Megatron-LM does it (Shoeybi et al. 2019, Korthikanti et al. 2022).
+"""Tensor and sequence parallelism written by hand, as in Megatron-LM.
+
+Shoeybi et al. 2019 for the matrices, Korthikanti et al. 2022 for the sequence.
 
 Between the matrices every rank holds a part of the sequence. What enters a column-parallel matrix is gathered, what
 leaves a row-parallel one is reduce-scattered; in the backward pass the two change places. Embedding and head are
@@ -40,7 +42,7 @@ class _GatherSequence(torch.autograd.Function):
         return _gather(x, group)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         return _reduce_scatter(grad, ctx.group), None
 
 
@@ -51,7 +53,7 @@ class _ReduceScatterSequence(torch.autograd.Function):
         return _reduce_scatter(x, group)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         return _gather(grad, ctx.group), None
 
 
@@ -115,7 +117,7 @@ class _VocabularyLoss(torch.autograd.Function):
         return (total.log() - target).mean()
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         probability, index, mine = ctx.saved_tensors
         out = probability.scatter_add(-1, index, -mine[..., None].to(probability.dtype))
         return out * (grad / mine.numel()), None, None
@@ -142,18 +144,19 @@ def _divide_block(block: Block, group: ProcessGroup) -> None:
         for name in columns:
             setattr(inner, name, _part(getattr(inner, name), 0, group))
         setattr(inner, row, _part(getattr(inner, row), 1, group))
-    block.attention = _Inside(block.attention, group)
-    block.feed_forward = _Inside(block.feed_forward, group)
+    block.add_module("attention", _Inside(block.attention, group))
+    block.add_module("feed_forward", _Inside(block.feed_forward, group))
 
 
 def divide(model: Transformer, group: ProcessGroup) -> None:
     """Divide a model, or one pipeline stage of it, in place."""
     for block in model.blocks:
+        assert isinstance(block, Block)
         _divide_block(block, group)
     if model.embedding is not None:
-        model.embedding = _VocabularyEmbedding(model.embedding, group)
+        model.add_module("embedding", _VocabularyEmbedding(model.embedding, group))
     if model.head is not None:
-        model.head = _GatheredHead(model.head, group)
+        model.add_module("head", _GatheredHead(model.head, group))
 
 
 def norm_gradients(model: nn.Module) -> list[Tensor]:

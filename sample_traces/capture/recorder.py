@@ -7,6 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import torch.distributed as dist
+from torch._C._distributed_c10d import _DistributedBackendOptions
 from torch.distributed import ProcessGroupGloo
 from torch.utils.cpp_extension import load
 
@@ -29,7 +30,7 @@ def register() -> str:
     """Make ``recorded_gloo`` known to this process and return its name."""
     extension = build()
 
-    def create(options: dist.distributed_c10d._DistributedBackendOptions, _: object) -> dist.Backend:
+    def create(options: _DistributedBackendOptions, _: object) -> dist.Backend:
         inner = ProcessGroupGloo(options.store, options.group_rank, options.group_size, timeout=options.timeout)
         return extension.wrap(inner, BACKEND, list(options.global_ranks_in_group))
 

@@ -49,7 +49,7 @@ python -m sample_traces.capture --readme         # this file
 
 
 def dump(facts: dict[str, Any]) -> str:
-    """``truth.json`` with one line per fact and one per row of ``observed_per_step``, so that differences can be read."""
+    """``truth.json`` with a line per fact and per row of ``observed_per_step``, so that differences can be read."""
     observed = facts["observed_per_step"]
     lines = [f" {json.dumps(key)}: {json.dumps(value)}," for key, value in facts.items() if key != "observed_per_step"]
     ranks = []

@@ -15,37 +15,36 @@ from sample_traces.capture.job import Case, Step, TrueLayout
 from sample_traces.capture.model import Attention, AttentionCore, ModelConfig, Transformer, rotations
 
 
-def _ring(group: ProcessGroup) -> AttentionCore:
-    return lambda q, k, v: RingAttention.apply(q, k, v, group)
-
-
-def _ulysses(group: ProcessGroup) -> AttentionCore:
+def core_of(kind: str, group: ProcessGroup) -> AttentionCore:
+    """Attention over a divided sequence: ``ring`` or ``ulysses``."""
+    if kind == "ring":
+        return lambda q, k, v: RingAttention.apply(q, k, v, group)
     return partial(ulysses_attention, group=group)
 
 
-def _positions(config: ModelConfig, part: int, parts: int) -> range:
+def positions(config: ModelConfig, part: int, parts: int) -> range:
+    """The tokens of one of `parts` ranks."""
     length = config.seq // parts
     return range(part * length, (part + 1) * length)
 
 
-def _divide(model: nn.Module, core: AttentionCore, positions: range, head_dim: int) -> None:
-    """Let every attention of the model work on a part of the sequence."""
+def divide(model: nn.Module, core: AttentionCore, mine: range, head_dim: int) -> None:
+    """Let every attention of the model work on these positions of the sequence."""
     for module in model.modules():
         if isinstance(module, Attention):
             module.core = core
-            module.factors = rotations(positions, head_dim)
+            module.factors = rotations(mine, head_dim)
 
 
-def _context_parallel(config: ModelConfig, ring: bool) -> Step:
+def _context_parallel(config: ModelConfig, kind: str) -> Step:
     group = dist.group.WORLD
     assert group is not None
-    positions = _positions(config, dist.get_rank(), dist.get_world_size())
+    mine = positions(config, dist.get_rank(), dist.get_world_size())
     model = Transformer(config)
-    _divide(model, _ring(group) if ring else _ulysses(group), positions, config.head_dim)
-    part = slice(positions.start, positions.stop)
-    inputs, targets = rank_tokens(config, replica=0)
+    divide(model, core_of(kind, group), mine, config.head_dim)
+    inputs, targets = (part[:, mine.start : mine.stop].contiguous() for part in rank_tokens(config, replica=0))
     # The ranks hold the same parameters and different tokens: their gradients are averaged as those of replicas are.
-    return train(DistributedDataParallel(model), (inputs[:, part].contiguous(), targets[:, part].contiguous()))
+    return train(DistributedDataParallel(model), (inputs, targets))
 
 
 CASES = (
@@ -55,7 +54,7 @@ CASES = (
         about="ring attention, keys and values in one message, 3(P-1) hops per layer; gradients averaged by DDP",
         config=ModelConfig(layers=3, hidden=96, heads=8, kv_heads=2, ffn=240, vocab=144, seq=80, batch=2),
         layout=TrueLayout(cp=4, cp_kind="ring"),
-        build=partial(_context_parallel, ring=True),
+        build=partial(_context_parallel, kind="ring"),
     ),
     Case(
         name="ulysses4",
@@ -63,6 +62,6 @@ CASES = (
         about="all-to-all on q, k, v and the output of attention, forward and backward; gradients averaged by DDP",
         config=ModelConfig(layers=3, hidden=96, heads=8, kv_heads=4, ffn=240, vocab=144, seq=64, batch=2),
         layout=TrueLayout(cp=4, cp_kind="ulysses"),
-        build=partial(_context_parallel, ring=False),
+        build=partial(_context_parallel, kind="ulysses"),
     ),
 )
