@@ -1,0 +1,1 @@
+"""Right, null or wrong: inferred layouts held against known ones, and against what a reader might guess."""

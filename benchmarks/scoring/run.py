@@ -1,0 +1,94 @@
+"""Inference and the baselines on one case, in every way it can be given."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchmarks.scoring import cases
+from benchmarks.scoring.answers import Answer, Truth, answer_of
+from benchmarks.scoring.baselines import BASELINES
+from benchmarks.scoring.cases import Case
+from benchmarks.synthesis.generate import simulate
+from heuristics.label import label
+from heuristics.labelled import LabelledRank
+from heuristics.layout import infer
+from heuristics.verdict import Layout
+from parsers import read
+
+GIVEN = {
+    "a": "a full metadata",
+    "names ignored": "b names ignored",
+    "b": "b no descriptions",
+    "c": "c sizes only",
+    "d": "d kernels only",
+}
+"""What is left in the traces, as it is called in tables."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One answer: the case, what was given, the truth, what was inferred and what baselines say."""
+
+    name: str
+    source: str
+    given: str  # a | names ignored | b | c | d
+    ranks: str  # all | one
+    truth: Truth
+    answer: Answer
+    layout: Layout
+    guesses: dict[str, Answer]
+
+
+def results(case: Case) -> Iterator[Result]:
+    """Every way of giving a case: with and without names, or at each metadata level; all ranks and single ones."""
+    if case.entry is None:
+        assert case.folder is not None
+        yield from _on_disk(case, case.folder)
+        return
+    job = simulate(case.entry.spec)
+    for level in case.entry.levels:
+        folder = Path(tempfile.mkdtemp(prefix="commlens-accuracy-"))
+        try:
+            job.write(folder, replace(case.entry.spec.writing, level=level))
+            yield from _given(case, folder, level, use_names=True)
+        finally:
+            shutil.rmtree(folder)
+
+
+def _on_disk(case: Case, folder: Path) -> Iterator[Result]:
+    yield from _given(case, folder, "a", use_names=True)
+    yield from _given(case, folder, "names ignored", use_names=False)
+
+
+def files(folder: Path) -> list[Path]:
+    """The traces of a folder, in the order of the ranks."""
+    found = [p for p in folder.glob("*.json*") if p.name not in ("truth.json", "EXPECT.json")]
+    return sorted(found, key=lambda path: [int(n) for n in re.findall(r"\d+", path.name)] or [0])
+
+
+def _given(case: Case, folder: Path, given: str, *, use_names: bool) -> Iterator[Result]:
+    ranks = [label(trace, use_names=use_names) for file in files(folder) for trace in read(file)]
+    truth = cases.truth(case, folder)
+    guesses = {name: guess(ranks) for name, guess in BASELINES.items()}
+    yield _result(case, given, "all", truth, ranks, guesses, use_names)
+    if len(ranks) > 1:
+        for rank in (ranks[0], ranks[-1]):
+            yield _result(case, given, "one", truth, [rank], {}, use_names)
+
+
+def _result(
+    case: Case,
+    given: str,
+    which: str,
+    truth: Truth,
+    ranks: Sequence[LabelledRank],
+    guesses: dict[str, Answer],
+    use_names: bool,
+) -> Result:
+    layout = infer(ranks, use_names=use_names).layout
+    return Result(case.name, case.source, given, which, truth, answer_of(layout), layout, guesses)
