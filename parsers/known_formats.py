@@ -37,6 +37,22 @@ KNOWN = (
         ("when asked for; duration with timing on", "yes", "shapes", "yes", "all", "group name", "", "file, groups"),
     ),
     KnownFormat(
+        "nccl_log",
+        "NCCL or RCCL debug log (NCCL_DEBUG=INFO)",
+        "parsers.nccl_log",
+        "a line with NCCL INFO, WARN, TRACE or CALL, or the library's version line",
+        (
+            "",
+            "COLL lines",
+            "COLL lines",
+            "COLL lines",
+            "where all members log",
+            "communicator id",
+            "yes",
+            "label or communicator",
+        ),
+    ),
+    KnownFormat(
         "kineto",
         "PyTorch profiler trace (Kineto, Chrome JSON)",
         "parsers.kineto",
