@@ -19,7 +19,7 @@ NOISE = 0.01
 """Share of a step below which time is not worth a finding: steps of a healthy job vary by 1 to 2 % (Llama 3, 3.3.4)."""
 
 HIDDEN_BY_DESIGN = ("dp",)
-"""Dimensions whose communication a framework can run beside compute; that of the others is on the critical path."""
+"""Dimensions whose communication frameworks run beside compute, where no ledger says more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,6 +233,11 @@ def _regather(facts: Facts) -> Iterator[Finding]:
         )
 
 
+_ADVICE = {
+    "yes": "The framework can run it beside compute: look for launches that come late, or a lack of prefetching.",
+    "partial": "A part of it can run beside compute; the rest is on the critical path.",
+    "no": "It is on the critical path unless compute is split to run beside it.",
+}
 _OF_DIMENSION = {"control": "control (flags, losses, norms)", "unknown": "unassigned"}
 
 
@@ -240,21 +245,17 @@ def _exposed(facts: Facts) -> Iterator[Finding]:
     exposure = facts.exposure
     if exposure is None or not exposure.step_us:
         return
+    can_hide = {item.dim: item.predicted for item in facts.ledger.exposure} if facts.ledger else {}
     for dim, time in exposure.by_dimension.items():
         share = time.exposed_us / exposure.step_us
         if share < NOISE or not time.busy_us:
             continue
-        avoidable = dim in HIDDEN_BY_DESIGN
+        possible = can_hide.get(dim, "yes" if dim in HIDDEN_BY_DESIGN else "no")
         yield _finding(
             f"exposed.{dim}",
-            "warning" if avoidable else "info",
+            "warning" if possible == "yes" else "info",
             f"{share * 100:.1f} % of the step is exposed {_OF_DIMENSION.get(dim, dim)} communication",
-            f"{time.exposed_us / time.busy_us * 100:.0f} % of its time has no compute beside it. "
-            + (
-                "Gradients and parameters can travel while other layers compute."
-                if avoidable
-                else "It is on the critical path unless compute is split to run beside it."
-            ),
+            f"{time.exposed_us / time.busy_us * 100:.0f} % of its time has no compute beside it. {_ADVICE[possible]}",
             dim=dim,
             cost=time.exposed_us,
         )

@@ -13,7 +13,7 @@ from math import lcm
 from ledger.config import ParallelConfig
 from ledger.dtypes import dtype_bytes
 from ledger.laws import family
-from ledger.model import ModelSpec
+from ledger.model import ModelSpec, MoESpec
 from ledger.parallel import predict_stage
 from ledger.rows import CommRow
 from ledger.weights import layer_weights
@@ -29,7 +29,7 @@ class Predicted:
     Attributes:
         profile: the ledger profile.
         bytes: by dimension and primitive.
-        named: bytes beyond the prediction that have a known cause, with the cause.
+        named: bytes beyond (or short of) the prediction, by their cause.
         said: where a number of ``bytes`` comes from, where it comes from the run itself.
         overlap: per dimension, whether compute can hide most of its bytes: yes | partial | no.
         skipped: dimensions that were not predicted, each with the reason.
@@ -39,7 +39,7 @@ class Predicted:
 
     profile: str
     bytes: dict[Key, float] = field(default_factory=dict)
-    named: dict[Key, list[tuple[float, str]]] = field(default_factory=dict)
+    named: dict[Key, dict[str, float]] = field(default_factory=dict)
     said: dict[Key, str] = field(default_factory=dict)
     overlap: dict[str, str] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
@@ -56,7 +56,8 @@ class Predicted:
     def name(self, dim: str, primitive: str, sent: float, cause: str) -> None:
         """Give bytes beyond the prediction a cause."""
         if sent:
-            self.named.setdefault((dim, primitive), []).append((sent, cause))
+            causes = self.named.setdefault((dim, primitive), {})
+            causes[cause] = causes.get(cause, 0.0) + sent
 
     def padding(self, key: Key, observed: float) -> str | None:
         """A sentence where padding can account for what was sent beyond the prediction."""
@@ -105,6 +106,21 @@ def from_model(
             by_overlap[row.dim][row.overlap] += row.sent_bytes_per_step
     out.overlap = {dim: max(sizes, key=lambda kind: sizes[kind]) for dim, sizes in by_overlap.items()}
     return out
+
+
+def stand_in(config: ParallelConfig) -> ModelSpec:
+    """A model that fits a layout, for questions whose answer does not depend on its size."""
+    heads = config.tp * config.cp
+    hidden = 64 * heads
+    experts = MoESpec(experts=config.ep, top_k=1, expert_ffn=4 * hidden) if config.ep > 1 else None
+    return ModelSpec(
+        layers=config.pp * config.virtual_stages,
+        hidden=hidden,
+        ffn=4 * hidden,
+        heads=heads,
+        vocab=256 * config.tp,
+        moe=experts,
+    )
 
 
 def _padding(row: CommRow, model: ModelSpec) -> float:

@@ -12,7 +12,7 @@ from analyzer.measured import Measured
 from analyzer.mirrored import from_forward
 from analyzer.model import CollectiveRow, Exposure, LedgerDoc, LedgerExposure, LedgerRow, ModelDoc
 from analyzer.options import Options
-from analyzer.predicted import Key, Predicted, from_model
+from analyzer.predicted import Key, Predicted, from_model, stand_in
 from analyzer.rows import DIM_ORDER
 from analyzer.traffic import Traffic, traffic
 from heuristics.verdict import DIMENSIONS, Layout
@@ -87,7 +87,8 @@ def reconcile(
     """Hold what was sent against the ledger.
 
     With a model, everything is predicted from its dimensions. Without one, the rest of the step is predicted from the
-    run's own forward pass and gradients. With the profile ``auto`` the one that leaves least unexplained is used.
+    run's own forward pass and gradients. With the profile ``auto`` the one that leaves least unexplained is used, and
+    among equals the one that needs the fewest explanations.
 
     Raises:
         LedgerError: an unknown model or profile.
@@ -100,7 +101,7 @@ def reconcile(
         return Reconciled(None, f"the layout is not known ({', '.join(unknown)})")
     model = load_model(options.model) if options.model else None
     stages = [layout.stage_of_rank.get(r.source.rank, 0) if r.source.rank is not None else 0 for r in ranks]
-    best: tuple[float, Predicted, list[Line]] | None = None
+    best: tuple[tuple[float, int], Predicted, list[Line]] | None = None
     refused = "no profile can predict this layout"
     for name, assumed in itertools.product(_profiles(options, layout, seen), _stages_to_try(layout)):
         try:
@@ -111,7 +112,7 @@ def reconcile(
         if layout.zero_stage is None:
             predicted.notes.append(f"ZeRO {assumed.zero_stage} is assumed, which leaves least unexplained")
         lines = compare(seen, predicted, assumed)
-        left = sum(line.unexplained for line in lines)
+        left = sum(line.unexplained for line in lines), sum(line.verdict != "match" for line in lines)
         if best is None or left < best[0]:
             best = (left, predicted, lines)
     if best is None:
@@ -147,10 +148,21 @@ def _predict(
     model: ModelSpec | None, seen: Traffic, layout: Layout, name: str, stages: Sequence[int], options: Options
 ) -> Predicted:
     if model is None:
-        return from_forward(seen, layout, name, stages)
+        predicted = from_forward(seen, layout, name, stages)
+        predicted.overlap = _overlap(seen, layout, name, stages, options)
+        return predicted
     tokens = tokens_of_microbatch(model, layout)
     config = parallel_config(layout, seen, tokens, options.gpus_per_node)
     return from_model(model, config, name, stages, tokens_known=tokens is not None)
+
+
+def _overlap(seen: Traffic, layout: Layout, name: str, stages: Sequence[int], options: Options) -> dict[str, str]:
+    """What compute can hide: that follows from layout and framework, whatever the model's size."""
+    try:
+        config = parallel_config(layout, seen, None, options.gpus_per_node)
+        return from_model(stand_in(config), config, name, stages, tokens_known=True).overlap
+    except LedgerError:
+        return {}
 
 
 def tokens_of_microbatch(model: ModelSpec, layout: Layout) -> int | None:
@@ -225,9 +237,9 @@ def compare(seen: Traffic, predicted: Predicted, layout: Layout) -> list[Line]:
 
 def _line(key: Key, observed: float, calls: float, predicted: Predicted, layout: Layout) -> Line:
     expected = predicted.bytes.get(key)
-    causes = predicted.named.get(key, [])
-    named = sum(sent for sent, _ in causes)
-    said = "; ".join([f"{abs(sent):,.0f} B {'less' if sent < 0 else 'more'}: {cause}" for sent, cause in causes])
+    causes = predicted.named.get(key, {})
+    named = sum(causes.values())
+    said = "; ".join(f"{abs(sent):,.0f} B {'less' if sent < 0 else 'more'}: {cause}" for cause, sent in causes.items())
     # Each call's bytes are cut to whole ones.
     if abs(observed - named - (expected or 0.0)) <= max(calls, 1.0):
         origin = predicted.said.get(key, "")

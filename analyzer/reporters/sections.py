@@ -322,9 +322,12 @@ def _ledger_notes(ledger: LedgerDoc) -> Iterator[tuple[str, Words]]:
     tone = Tone.DOUBT if ledger.residual_bytes else Tone.PLAIN
     if ledger.rows:
         yield "unexplained", Cell(f"{fmt.size(ledger.residual_bytes)} per step and rank", tone)
+    reasons: dict[str, list[str]] = {}
     for row in ledger.rows:
         if row.explanation and row.verdict != "match":
-            yield f"{row.dim} {row.primitive}", row.explanation
+            reasons.setdefault(row.explanation, []).append(f"{row.dim} {row.primitive}")
+    for reason, names in reasons.items():
+        yield names[0] if len(names) == 1 else names[0].split()[0], reason
     for item in ledger.exposure:
         seen, said = fmt.percent(item.observed_exposed_fraction), item.verdict.replace("_", " ")
         yield f"{item.dim} overlap", f"possible: {item.predicted}; {seen} of its time is exposed: {said}"

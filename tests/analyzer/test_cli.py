@@ -238,3 +238,10 @@ def test_predict_refuses_what_cannot_be() -> None:
     assert "hsdp_shard" in refused(
         run("predict", "--model", "llama3-8b", "--layout", "dp8", "--zero-stage", "3", "--hsdp-shard", "3")
     )
+
+
+def test_a_file_that_a_worker_cannot_read_is_named(job: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.json"
+    bad.write_bytes(PNG)
+    line = refused(run(job / "rank0.json", bad, "--workers", "2"))
+    assert str(bad) in line
