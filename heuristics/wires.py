@@ -160,9 +160,15 @@ class Wires:
         Returns:
             What the connections between its ranks show; where none of them was made, what the same hosts use otherwise.
         """
-        names = [name] if name in self._communicators else self._names(ranks) if ranks is not None else []
-        link = link_of(ranks, None, self.hosts)
-        link = link or next((said for n in names if (said := self._communicators[n].link) is not None), None)
+        names = (
+            [name]
+            if name is not None and name in self._communicators
+            else self._names(ranks)
+            if ranks is not None
+            else []
+        )
+        counted = [self._communicators[n].link for n in names]
+        link = link_of(ranks, None, self.hosts) or next((one for one in counted if one is not None), None)
         rows = [row for n in names for row in self._by_group.get(n, ())]
         if not rows and ranks is not None:
             inside = set(ranks)
