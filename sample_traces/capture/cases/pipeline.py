@@ -124,7 +124,7 @@ CASES = (
     _case(
         "pp4_interleaved_v2",
         "eight stages on four ranks, two each, interleaved",
-        ModelConfig(layers=8, hidden=48, heads=4, kv_heads=4, ffn=128, vocab=96, seq=32, batch=2),
+        ModelConfig(layers=8, hidden=112, heads=7, kv_heads=7, ffn=304, vocab=96, seq=64, batch=2),
         TrueLayout(pp=4, schedule="interleaved_1f1b", microbatches=8, vp=2),
     ),
     _case(
