@@ -285,7 +285,7 @@ def _same_stream(facts: Facts) -> Iterator[Finding]:
         yield _finding(
             "comm.on_compute_stream",
             "warning",
-            "NCCL runs on the compute stream",
+            "NCCL on the compute stream",
             f"{shared / total * 100:.0f} % of NCCL time is on streams that also compute: it cannot overlap with that.",
             ranks=who,
         )

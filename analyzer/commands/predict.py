@@ -34,7 +34,9 @@ Examples:
     "--hsdp-shard", type=click.IntRange(min=1), metavar="N", help="Ranks that share one sharded copy [default: all]."
 )
 @click.option(
-    "--sequence-parallel/--no-sequence-parallel", default=True, show_default=True, help="Split activations over tp."
+    "--sequence-parallel/--no-sequence-parallel",
+    default=None,
+    help="Split activations over tp [default: as the profile does].",
 )
 @click.option("--cp-kind", default="ring", show_default=True, help="ring, all_gather, ulysses or hierarchical.")
 @click.option("--schedule", default="1f1b", show_default=True, help="Pipeline schedule.")

@@ -1,0 +1,143 @@
+"""Reported faults of other tools, as small traces with the right answer beside them (`data/pains`)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import analyzer
+from analyzer.model import Analysis, Exposure
+
+
+@pytest.fixture(scope="module")
+def expect(shared: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((shared / "data" / "pains" / "EXPECT.json").read_text())
+    return found
+
+
+def analysed(shared: Path, name: str) -> Analysis:
+    return analyzer.analyze(shared / "data" / "pains" / name)
+
+
+def step(analysis: Analysis) -> Exposure:
+    assert analysis.exposure is not None
+    return analysis.exposure
+
+
+def test_missing_values_are_never_summed(shared: Path, expect: dict[str, Any]) -> None:
+    said = expect["02_inf_nan"]
+    found = analysed(shared, "02_inf_nan")
+    assert found.trust.events_repaired == said["missing_values"]
+    assert sum(row.time_us_per_step for row in found.collectives) == said["comm_us_per_step"]
+
+
+def test_a_cut_file_measures_the_steps_that_are_whole(shared: Path, expect: dict[str, Any]) -> None:
+    found = analysed(shared, "04_cut_json")
+    assert len(found.trust.steps.complete) == expect["04_cut_json"]["complete_steps"]
+    assert [i.complete for i in found.inputs] == [False]
+    assert "trace.cut" in {f.id for f in found.findings}
+    assert step(found).step_us == 6000
+
+
+def test_ranks_that_are_missing_or_there_twice(shared: Path, expect: dict[str, Any]) -> None:
+    said = expect["06_rank_identity"]
+    found = analysed(shared, "06_rank_identity")
+    assert sorted(i.rank for i in found.inputs if i.rank is not None) == said["ranks"]
+    assert found.trust.ranks_duplicated == said["duplicate"]
+    assert found.trust.ranks_missing == said["missing"]
+
+
+def test_impossible_times_do_not_stretch_the_step(shared: Path, expect: dict[str, Any]) -> None:
+    said = expect["08_zero_negative_time"]
+    found = analysed(shared, "08_zero_negative_time")
+    assert found.trust.events_quarantined == said["quarantined"]
+    assert step(found).step_us == said["step_us"]
+    assert step(found).compute_us == 4000
+
+
+def test_durations_that_outlast_their_stream_are_cut(shared: Path, expect: dict[str, Any]) -> None:
+    said = expect["09_impossible_duration"]
+    found = analysed(shared, "09_impossible_duration")
+    assert found.trust.events_clipped == said["impossible"]
+    busy = step(found).compute_us + step(found).memcpy_us
+    assert 19_000 <= busy <= said["gpu_busy_us_max"]
+
+
+def test_the_display_unit_is_not_the_unit_of_time(shared: Path, expect: dict[str, Any]) -> None:
+    folder = shared / "data" / "pains" / "10_display_time_unit"
+    in_ms, in_ns = (analyzer.analyze(folder / name) for name in ("ms.json", "ns.json"))
+    assert in_ms.exposure == in_ns.exposure
+    assert in_ms.collectives == in_ns.collectives
+    assert step(in_ms).step_us == expect["10_display_time_unit"]["step_us"]
+
+
+def test_waiting_for_a_late_rank_is_not_transfer(shared: Path, expect: dict[str, Any]) -> None:
+    said = expect["11_wait_not_transfer"]
+    found = analysed(shared, "11_wait_not_transfer")
+    offsets = {str(rank): float(us) for rank, us in enumerate(said["clock_offsets_us"])}
+    assert found.trust.clock.offset_us == offsets
+    for rank in step(found).by_rank:
+        (time,) = rank.by_dimension.values()
+        assert time.transfer_us == said["transfer_us"]
+        assert time.wait_us == (0 if rank.rank == said["late_rank"] else said["wait_us_others"])
+
+
+def test_two_ranks_with_the_same_identifiers_stay_two_ranks(shared: Path, expect: dict[str, Any]) -> None:
+    found = analysed(shared, "12_id_collision")
+    assert found.trust.ranks_present == expect["12_id_collision"]["ranks"]
+    assert [rank.exposed_us for rank in step(found).by_rank] == [400, 400]
+
+
+def test_operations_are_believed_and_kernel_names_are_not(shared: Path, expect: dict[str, Any]) -> None:
+    found = analysed(shared, "13_name_lies")
+    calls: dict[str, float] = {}
+    for row in found.collectives:
+        calls[row.primitive] = calls.get(row.primitive, 0) + row.calls_per_step
+    assert calls == expect["13_name_lies"]["by_op"]
+    assert "comm.name_conflict" in {f.id for f in found.findings}
+
+
+def test_expert_kernels_are_communication(shared: Path, expect: dict[str, Any]) -> None:
+    said = expect["14_deepep"]
+    found = analysed(shared, "14_deepep")
+    assert sum(row.calls_per_step for row in found.collectives if row.dim == "ep") == said["ep_kernels"]
+    ep = step(found).by_dimension["ep"]
+    assert (ep.busy_us, ep.exposed_us) == (said["comm_us"], said["exposed_us"])
+
+
+def test_gathering_again_in_backward_is_explained(shared: Path, expect: dict[str, Any]) -> None:
+    said = expect["18_tp_sp_regather"]
+    found = analysed(shared, "18_tp_sp_regather")
+    calls = {row.primitive: 0.0 for row in found.collectives}
+    for row in found.collectives:
+        calls[row.primitive] += row.calls_per_step
+    assert calls == {"all_gather": said["all_gather"], "reduce_scatter": said["reduce_scatter"]}
+    assert "tp.regather" in {f.id for f in found.findings}
+
+
+def test_a_step_whose_kernels_were_dropped_is_not_complete(shared: Path, expect: dict[str, Any]) -> None:
+    found = analysed(shared, "19_dropped_kernels")
+    assert found.trust.steps.incomplete == expect["19_dropped_kernels"]["incomplete_steps"]
+
+
+def test_gathers_without_prefetch_are_exposed_whole(shared: Path, expect: dict[str, Any]) -> None:
+    found = step(analysed(shared, "20_fsdp_no_prefetch"))
+    said = expect["20_fsdp_no_prefetch"]
+    assert (found.exposed_us, found.overlapped_us) == (said["exposed_us_per_step"], said["overlapped_us"])
+
+
+def test_only_the_last_bucket_is_exposed(shared: Path, expect: dict[str, Any]) -> None:
+    found = step(analysed(shared, "21_last_bucket"))
+    said = expect["21_last_bucket"]
+    assert (found.exposed_us, found.overlapped_us) == (said["exposed_us_per_step"], said["overlapped_us_per_step"])
+    assert 100 * found.exposed_us / found.step_us == pytest.approx(said["exposed_pct"], abs=0.01)
+
+
+def test_nccl_on_the_compute_stream_is_found(shared: Path, expect: dict[str, Any]) -> None:
+    found = analysed(shared, "22_nccl_on_compute_stream")
+    said = expect["22_nccl_on_compute_stream"]
+    assert (step(found).compute_us, step(found).exposed_us) == (said["compute_us"], said["exposed_us"])
+    assert said["finding"] in {f.title for f in found.findings}
