@@ -31,7 +31,7 @@ FORMAT = "kineto"
 
 _KEYS = re.compile(rb'"(?:traceEvents|schemaVersion|deviceProperties|distributedInfo|displayTimeUnit)"\s*:')
 _PHASE = re.compile(rb'"ph"\s*:\s*"[A-Za-z]"')
-_PEER_OR_ROOT = re.compile(r"send|recv|broadcast|reduce\Z|gather\Z|scatter\Z|wait|init", re.IGNORECASE)
+_PEER_OR_ROOT = re.compile(r"(?:i?send|i?recv|_?broadcast(?:_oop)?|_?reduce(?:_oop)?|gather|scatter|wait|init)\Z")
 _WORKER_NAME = re.compile(r"(?P<host>[^/\\]+)_(?P<pid>\d+)\.\d+\.pt\.trace\.json")
 
 
@@ -181,7 +181,7 @@ def _rank_from_calls(rows: Rows, made: RankTables) -> int | None:
         return None
     texts = rows.comm_texts
     operations = list(texts.names["collective"])
-    own = np.array([not _PEER_OR_ROOT.search(str(name)) for name in operations] + [False])
+    own = np.array([not _PEER_OR_ROOT.match(str(name)) for name in operations] + [False])
     mask = (
         made.comm
         & (rows.comm.column("layer") == COMM_LAYERS.index("record_param_comms"))

@@ -41,6 +41,7 @@ from parsers.kineto_select import (
 LONGEST_NS = 30 * 86_400 * 10**9
 """No event of a capture lasts a month: beyond it stands an overflowed counter (CUPTI's clock gives 236 years)."""
 
+_LAST_NS = 2**62  # 146 years of nanoseconds: with the base added it still is a 64-bit number
 _PENDING_ROWS = 4096  # as many rows are turned into arrays at once: NumPy's cost per call would dominate per block
 
 _NO_GPU_ARGS = GpuArgs()
@@ -376,17 +377,19 @@ class Rows:
         columns |= {"ts_ns": ts, "dur_ns": dur, "pid": self.pids.codes(new["pid"])}
         absent = (ts == NULL) | (dur == NULL)
         negative = (dur < 0) & ~absent
-        endless = ((dur > LONGEST_NS) | (np.abs(ts) > 2**62)) & ~absent & ~negative
+        endless = (dur > LONGEST_NS) & ~absent
+        beyond = (np.abs(ts) > _LAST_NS) & ~absent & ~negative & ~endless
         unset = (ts == 0) & (dur == 0) if on_gpu else np.zeros(len(ts), np.bool_)
         for reason, rows in (
             ("no start or duration", absent),
             ("a negative duration", negative),
             ("a duration of more than a month", endless),
+            ("a start beyond any clock", beyond),
             ("start and duration 0 on the GPU", unset),
         ):
             if rows.any():
                 self.quarantined[reason] += int(rows.sum())
-        good: npt.NDArray[np.bool_] = ~(absent | negative | endless | unset)
+        good: npt.NDArray[np.bool_] = ~(absent | negative | endless | beyond | unset)
         return good
 
 

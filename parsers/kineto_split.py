@@ -7,6 +7,7 @@ puts a label before the process id (``[TP03] 1754``); others just put the events
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -115,16 +116,19 @@ def _owners(rows: Rows, active: list[int]) -> dict[tuple[int, int], int]:
     """For each device, the process whose launches its events follow.
 
     Correlation ids of merged files collide; what tells processes apart then is how soon the event follows the launch.
+    Where even that is equal, devices go to processes in the order of the file.
     """
     pid, device = rows.gpu.column("pid"), rows.gpu.column("device")
     launched_by = rows.launches.column("pid")
     owners: dict[tuple[int, int], int] = {}
     for number, index in np.unique(np.stack([pid, device], axis=1), axis=0).tolist():
         here = (pid == number) & (device == index)
-        scores = [(*_score(rows, here, launched_by == candidate), candidate) for candidate in active]
-        matched, _, owner = max(scores, key=lambda score: score[:2])
-        if matched:
-            owners[number, index] = owner
+        scores = {candidate: _score(rows, here, launched_by == candidate) for candidate in active}
+        best = max(scores.values())
+        if best[0]:
+            taken = Counter(owners.values())
+            equal = [candidate for candidate in active if scores[candidate] == best]
+            owners[number, index] = min(equal, key=lambda candidate: taken[candidate])
     return owners
 
 

@@ -52,7 +52,7 @@ class TraceMaker:
     def __init__(
         self, rank: int = 0, world: int = 4, pid: int = 1000, device: int | None = None, **header: Any
     ) -> None:
-        self.pid, self.device = pid, rank % 8 if device is None else device
+        self.rank, self.pid, self.device = rank, pid, rank % 8 if device is None else device
         group = {"pg_name": "0", "pg_desc": "default_pg", "backend_config": "cuda:nccl", "pg_size": world}
         self.header: dict[str, Any] = {
             "schemaVersion": 1,
@@ -110,7 +110,7 @@ class TraceMaker:
             30,
             **{"Input Dims": [[[nelems]], [], []], "Input type": ["TensorList"]},
         )
-        self.x("cpu_op", "record_param_comms", ts - 35, 20, **args, Rank=0, Seq=self.next_id)
+        self.x("cpu_op", "record_param_comms", ts - 35, 20, **args, Rank=self.rank, Seq=self.next_id)
         self.x("user_annotation", "nccl:all_reduce", ts - 30, 15)
         return self.kernel(
             "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", ts, dur, 20, **args
