@@ -115,7 +115,8 @@ def _vote(claimed: Sequence[Axis | None]) -> Degree | None:
 
 def _closed(degree: Degree, sync: Degree | None, others: Sequence[Degree], world: int | None) -> Degree:
     """A degree left open by unexplained calls is 1 if the ranks that hold the same parameters are all ranks."""
-    if degree.value is not None or sync is None or sync.value is None or world is None:
+    sure = certainty(1)
+    if degree.value is not None or sync is None or sync.value is None or world is None or sync.confidence < sure:
         return degree
     if sync.value * prod(other.value or 1 for other in others) == world:
         return Degree(1, sync.confidence, ("gradients are reduced over every rank that is left",))
@@ -212,6 +213,9 @@ def _data(
 
 def _from_sync(sync: Degree, cp: Degree, model: int | None, axes: Sequence[Axes], world: int | None) -> Degree:
     """Gradients are reduced over data times context; the context part is taken out if it is inside."""
+    if cp.value is None:
+        said = f"gradients are reduced over {sync.value} ranks, of which an unknown part may split the sequence"
+        return Degree(None, 0.0, (said,), sync.rivals)
     members, context = sync.value or 1, cp.value or 1
     inside = _context_inside(axes) if context > 1 else False
     if inside is None:  # ranks not listed: the product decides

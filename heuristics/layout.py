@@ -14,12 +14,13 @@ from heuristics.degrees import Degree, Degrees, degrees
 from heuristics.guess import model_guess
 from heuristics.members import alternatives, family_dims, merged_groups, open_dimensions, unexplained_share
 from heuristics.mesh import rank_order, without
+from heuristics.observe import views
 from heuristics.resolve import resolved
 from heuristics.roles import Roles, roles
 from heuristics.schedule import Schedule, schedule
 from heuristics.sharding import Sharding, declared_sharding, sharding
 from heuristics.verdict import DIMENSIONS, DimensionVerdict, Inference, Layout
-from heuristics.view import RankView, signature, views
+from heuristics.view import RankView, signature
 
 if TYPE_CHECKING:
     from heuristics.labelled import LabelledRank
@@ -151,15 +152,11 @@ def _replicate(found: Degrees, stage: Sharding | None) -> int | None:
     return found.dp.value // shard if found.dp.value is not None and shard and found.dp.value % shard == 0 else None
 
 
-def _agreed_fact(seen: Sequence[Seen], dim: str, key: str) -> object:
-    """What the claims of a dimension imply, if all agree."""
-    facts = {c.facts[key] for s in seen for c in s.roles.of(dim) if key in c.facts}
-    return facts.pop() if len(facts) == 1 else None
-
-
 def _sequence_parallel(seen: Sequence[Seen], tp: int | None) -> bool | None:
-    said = _agreed_fact(seen, "tp", "sequence_parallel") if (tp or 1) > 1 else None
-    return said if isinstance(said, bool) else None
+    kinds = {claim.kind for s in seen for claim in s.roles.of("tp")}
+    if (tp or 1) == 1 or not kinds:
+        return None
+    return "activation_exchange" in kinds  # with it, all-reduces are those of norms and of the vocabulary
 
 
 def _context_kind(seen: Sequence[Seen], cp: int | None) -> str | None:

@@ -27,6 +27,7 @@ MAY_SERVE = {
     "reduce_scatter": ("tp", "cp", "dp", "ep"),
     "all_to_all": ("cp", "ep", "dp"),
     "send_recv": ("cp", "pp"),
+    "exchange": ("cp", "pp", "ep"),  # a point-to-point kernel whose operation is not known
 }
 """Dimensions that some framework serves with a primitive (gradients by all-to-all: MegaScale-MoE, section 4)."""
 
@@ -86,7 +87,8 @@ def open_dimensions(views: Sequence[RankView], dims: Sequence[Sequence[Dim]]) ->
     for view, names in zip(views, dims, strict=True):
         for family, dim in zip(view.families, names, strict=True):
             if dim == "unknown" and family.calls_per_step:
-                calls[family.primitive] = calls.get(family.primitive, 0.0) + family.calls_per_step
+                kind = "exchange" if family.primitive == "send_recv" and not family.direction else family.primitive
+                calls[kind] = calls.get(kind, 0.0) + family.calls_per_step
     attends = any(view.attention_before.any() or not view.sequence.size for view in views)
     found: dict[str, list[str]] = {}
     for primitive, number in calls.items():

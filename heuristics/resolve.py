@@ -1,49 +1,58 @@
 """Groups for calls that name none: raw gloo traces, old NCCL, kernels without arguments.
 
-The header still lists the rank's groups. A call belongs to the one whose size its payloads show; where several fit, to
-the one whose members make the same calls and finish them at the same moment, or to what the groups of other dimensions
-leave. Where the other members' traces are not given, a group's description may decide, and the result is marked as
-doubtful.
+The header may still list the rank's groups. A call belongs to the one whose size its payloads show; where several fit,
+to the one whose members make the same calls and finish them at the same moment, or to what the groups of other
+dimensions leave. Without a list, the ranks that finish together are the group. Where only a group's description could
+decide, or only the world group is left, the result is marked as doubtful.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from heuristics.coincidence import CLEARLY_BEST, scatter, together
 from heuristics.hints import hint
 from heuristics.roles import roles
-from heuristics.view import GroupView
+from heuristics.view import GroupView, compact
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from heuristics.dimensions.claim import Claim
     from heuristics.view import Family, RankView
 
-CLEARLY_BEST = 3.0
-"""The members of a group finish together; other ranks must scatter by this many times more to be ruled out."""
-
-ENOUGH_CALLS = 3
-"""Fewer calls than this show no scatter: with two, the median difference lies between them whatever they are."""
+MAY_SHARE_RANKS = frozenset({"dp", "cp", "ep"})
+"""Dimensions that one group can serve together: gradients are reduced over the ranks that split sequence or experts."""
 
 
 def resolved(views: Sequence[RankView]) -> tuple[RankView, ...]:
-    """The views with group-less families put on declared groups where something decides."""
+    """The views with calls on unnamed groups put on known groups where something decides."""
     by_rank = {view.rank: view for view in views if view.rank >= 0}
     return tuple(_resolve(view, by_rank) for view in views)
 
 
-def _resolve(view: RankView, by_rank: dict[int, RankView]) -> RankView:
-    if all(family.group >= 0 for family in view.families):
+def _resolve(view: RankView, by_rank: Mapping[int, RankView]) -> RankView:
+    if all(view.group(family.group).identified for family in view.families):
         return view
-    view, implied = _with_world(view)
-    claims = [claim for claim in roles(view).accepted if claim.group < 0]
+    claims = [claim for claim in roles(view).accepted if not view.group(claim.group).identified]
+    if any(group.identified and group.size > 1 for group in view.groups):
+        chosen, doubtful = _among_listed(view, claims, by_rank)
+        return _placed(view, claims, chosen, doubtful)
+    view, chosen = _found_together(view, claims, by_rank)
+    if chosen:
+        return _placed(view, claims, chosen, {})
+    view, doubtful = _on_world(view, claims)
+    return _placed(view, claims, {}, doubtful)
+
+
+def _among_listed(
+    view: RankView, claims: Sequence[Claim], by_rank: Mapping[int, RankView]
+) -> tuple[dict[int, int], dict[int, int]]:
+    """Per claim, the listed group that is left for it; and those that only a description picks."""
     chosen: dict[int, int] = {}
-    while not implied:
+    while True:
         before = len(chosen)
         for number, claim in enumerate(claims):
             if number not in chosen:
@@ -55,28 +64,53 @@ def _resolve(view: RankView, by_rank: dict[int, RankView]) -> RankView:
             break
     doubtful = {}
     for number, claim in enumerate(claims):
-        named = [g for g in _fitting(view, claim) if implied or hint(view.groups[g].desc) == claim.dim]
+        named = [g for g in _fitting(view, claim) if hint(view.groups[g].desc) == claim.dim]
         if number not in chosen and len(named) == 1:
             doubtful[number] = named[0]
-    placed = {index: group for n, group in (chosen | doubtful).items() for index in claims[n].families}
-    families = tuple(_on(view, family, placed.get(family.index, family.group)) for family in view.families)
-    return replace(view, families=families, doubtful=frozenset(doubtful.values()))
+    return chosen, doubtful
 
 
-def _with_world(view: RankView) -> tuple[RankView, bool]:
-    """The view with the world group, where no group of the job is listed; and whether it had to be added.
+def _found_together(
+    view: RankView, claims: Sequence[Claim], by_rank: Mapping[int, RankView]
+) -> tuple[RankView, dict[int, int]]:
+    """Groups that no header lists, from the ranks that finish together."""
+    groups, chosen = list(view.groups), {}
+    for number, claim in enumerate(claims):
+        members = together(view, claim, by_rank) if claim.kind != "stage_link" else None
+        if members is not None and len(members) > 1:
+            chosen[number] = len(groups)
+            groups.append(GroupView(len(members), compact(members), "", "", declared=False))
+    return replace(view, groups=tuple(groups)), chosen
+
+
+def _on_world(view: RankView, claims: Sequence[Claim]) -> tuple[RankView, dict[int, int]]:
+    """Everything on the world group, where no other group shows and one reading can have all ranks.
 
     Every job has that group (torch.distributed's default group), but it may have others.
     """
-    if view.world_size < 2 or any(group.size > 1 for group in view.groups):
-        return view, False
-    world = GroupView(view.world_size, tuple(range(view.world_size)), "", "", declared=False)
-    return replace(view, groups=(*view.groups, world)), True
+    dims = {claim.dim for claim in claims}
+    claimed = {index for claim in claims for index in claim.families}
+    if any(f.primitive == "send_recv" and f.index not in claimed for f in view.families):
+        return view, {}
+    sized = any(view.group(claim.group).size or _members(view, claim) for claim in claims)
+    if view.world_size < 2 or sized or not (len(dims) == 1 or dims <= MAY_SHARE_RANKS):
+        return view, {}
+    world = GroupView(view.world_size, compact(range(view.world_size)), "", "", declared=False)
+    placed = dict.fromkeys(range(len(claims)), len(view.groups))
+    return replace(view, groups=(*view.groups, world)), placed
+
+
+def _placed(
+    view: RankView, claims: Sequence[Claim], chosen: Mapping[int, int], doubtful: Mapping[int, int]
+) -> RankView:
+    on = {index: group for n, group in {**chosen, **doubtful}.items() for index in claims[n].families}
+    families = tuple(_on(view, family, on.get(family.index, family.group)) for family in view.families)
+    return replace(view, families=families, doubtful=frozenset(doubtful.values()))
 
 
 def _on(view: RankView, family: Family, group: int) -> Family:
     """The family on a group; in a group of two the peer is the other member."""
-    ranks = view.groups[group].ranks if group >= 0 else None
+    ranks = view.group(group).ranks
     peer = family.peer
     if family.direction and peer < 0 and ranks is not None and len(ranks) == 2 and view.rank in ranks:
         peer = next(rank for rank in ranks if rank != view.rank)
@@ -87,7 +121,7 @@ def _group_of(
     view: RankView,
     claim: Claim,
     others: Sequence[tuple[Claim, Sequence[int] | None]],
-    by_rank: dict[int, RankView],
+    by_rank: Mapping[int, RankView],
 ) -> int | None:
     """The group of a claim, if its size, the groups of other dimensions or the other ranks leave only one."""
     fitting = [g for g in _fitting(view, claim) if _apart(view, claim, view.groups[g].ranks, others)]
@@ -107,7 +141,7 @@ def _apart(
     Data parallelism may span the context ranks, and experts lie within either.
     """
     for other, members in others:
-        orthogonal = other.dim != claim.dim and not {other.dim, claim.dim} <= {"dp", "cp", "ep"}
+        orthogonal = other.dim != claim.dim and not {other.dim, claim.dim} <= MAY_SHARE_RANKS
         if orthogonal and ranks and members and set(ranks) & set(members) - {view.rank}:
             return False
     return True
@@ -115,21 +149,27 @@ def _apart(
 
 def _fitting(view: RankView, claim: Claim) -> list[int]:
     """Declared groups of more than one member that have the size the payloads show, one per set of members."""
-    sizes = {f.members for f in view.families if f.index in claim.families and f.members > 1}
+    size = _members(view, claim)
     seen: dict[Sequence[int] | int, int] = {}
     for index, group in enumerate(view.groups):
-        if group.size > 1 and (not sizes or sizes == {group.size}):
+        if group.identified and group.size > 1 and size in (0, group.size):
             seen.setdefault(group.ranks if group.ranks is not None else -1 - index, index)
     return list(seen.values())
 
 
-def _coinciding(view: RankView, claim: Claim, fitting: list[int], by_rank: dict[int, RankView]) -> int | None:
+def _members(view: RankView, claim: Claim) -> int:
+    """Group size as the claimed calls show it, 0 if they do not or disagree."""
+    sizes = {f.members for f in view.families if f.index in claim.families and f.members > 1}
+    return sizes.pop() if len(sizes) == 1 else 0
+
+
+def _coinciding(view: RankView, claim: Claim, fitting: list[int], by_rank: Mapping[int, RankView]) -> int | None:
     """The group whose members finish together, or the only one whose members make the same calls at all."""
     spread: dict[int, float | None] = {}
     for group in fitting:
         partners = [by_rank[r] for r in view.groups[group].ranks or () if r != view.rank and r in by_rank]
         linked = claim.kind != "stage_link" or len(view.groups[group].ranks or ()) > 2
-        scatters = [_scatter(view, p, claim) if linked or _answers(view, p) else np.inf for p in partners]
+        scatters = [scatter(view, p, claim) if linked or _answers(view, p) else np.inf for p in partners]
         known = [s for s in scatters if s is not None]
         spread[group] = max(known) if known and (np.inf in known or len(known) == len(scatters)) else None
     possible = [group for group in fitting if spread[group] != np.inf]
@@ -150,21 +190,3 @@ def _answers(view: RankView, partner: RankView) -> bool:
         messages = [one.families[int(index)].direction for index in one.sequence]
         starts.append(next((direction for direction in messages if direction), None))
     return starts[0] != starts[1]
-
-
-def _scatter(view: RankView, partner: RankView, claim: Claim) -> float | None:
-    """How much the ends of the same calls differ between two ranks, about their median difference, in ns."""
-    mine, theirs = (_ends(v, view, claim) for v in (view, partner))
-    if len(theirs) != len(mine):
-        return np.inf
-    if len(mine) < ENOUGH_CALLS:
-        return None
-    apart = theirs - mine
-    return float(np.median(np.abs(apart - np.median(apart)))) + 1.0
-
-
-def _ends(view: RankView, owner: RankView, claim: Claim) -> npt.NDArray[np.int64]:
-    """Ends of a rank's calls that have the same primitive, dtype and size as the claimed ones."""
-    wanted = {(f.primitive, f.dtype, f.size) for f in owner.families if f.index in claim.families}
-    same = [f.index for f in view.families if (f.primitive, f.dtype, f.size) in wanted]
-    return view.ends_ns[np.isin(view.family_of_call, same)]

@@ -44,7 +44,7 @@ def roles(view: RankView) -> Roles:
     """Weigh all claims on one rank's groups of more than one member."""
     found: list[Claim] = []
     for group in sorted({f.group for f in view.families}):
-        if group >= 0 and view.group(group).size == 1:
+        if view.group(group).size == 1:
             continue
         for dimension in (tensor, context, pipeline, expert, data):
             found += (_with_hint(view, claim) for claim in dimension.claims(view, group))
@@ -84,7 +84,7 @@ def _excludes(view: RankView, one: Claim, other: Claim) -> bool:
 
 
 def _same_members(view: RankView, one: int, other: int) -> bool:
-    if one < 0 or other < 0:
+    if not view.group(one).identified or not view.group(other).identified:
         return False
     if one == other:
         return True
@@ -99,7 +99,7 @@ def _stands_without(claim: Claim, winner: Claim) -> bool:
 
 
 def _with_hint(view: RankView, claim: Claim) -> Claim:
-    if claim.group < 0 or claim.weight <= 0:
+    if claim.weight <= 0:
         return claim
     description = view.group(claim.group).desc
     if hint(description) != claim.dim:

@@ -38,7 +38,7 @@ def claims(view: RankView, group: int) -> list[Claim]:
 
 def _ring(view: RankView, group: int, families: list[Family]) -> list[Claim]:
     """Ring attention by point-to-point messages (Liu et al. 2023): one neighbour sends, the other receives."""
-    seen = traffic(families)
+    seen = traffic(families, layers=True)
     if seen is None or seen.sends != seen.receives:
         return []
     facts = MappingProxyType({"cp_kind": "ring"})
@@ -62,8 +62,10 @@ def _ring_tests(view: RankView, size: int, seen: Traffic) -> list[Test]:
     elif len(to) > 1 or len(source) > 1:
         tests.append(Test(-STRONG, "messages go to more than one neighbour"))
     pairs = adjacent_pairs(view, seen.send_families, seen.receive_families)
-    if pairs == 1.0 and view.sequence.size:
+    if pairs == 1.0:
         tests.append(Test(WEAK, "every send is issued together with a receive"))
+    elif view.sequence.size:
+        tests.append(Test(-STRONG, "some sends stand alone between passes, as those of a pipeline do"))
     return tests
 
 

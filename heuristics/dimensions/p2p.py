@@ -36,9 +36,17 @@ class Traffic:
         return self.send_families | self.receive_families
 
 
-def traffic(families: Iterable[Family]) -> Traffic | None:
-    """The tensor messages among some families; None without any."""
-    messages = [f for f in of(families, "send_recv") if f.is_tensor and f.direction]
+def traffic(families: Iterable[Family], *, layers: bool) -> Traffic | None:
+    """The tensor messages of one kind among some families; None without any.
+
+    Args:
+        families: all families of a group.
+        layers: whether to take the sizes that are (also) sent from inside autograd, a layer at a time, or the others.
+            Without any of the others, all are taken, so that what speaks against them is said.
+    """
+    every = [f for f in of(families, "send_recv") if f.is_tensor and f.direction]
+    within = {f.size for f in every if f.in_autograd}
+    messages = [f for f in every if (f.size in within) == layers] or every
     if not messages:
         return None
     sends = [f for f in messages if f.direction == "send"]

@@ -26,10 +26,10 @@ FORWARD_PASS, BACKWARD_PASS = "F", "B"
 def claims(view: RankView, group: int) -> list[Claim]:
     """Pipeline readings of the calls on one group."""
     families = [f for f in view.on_group(group) if f.role == "payload"]
-    seen = traffic(families)
+    seen = traffic(families, layers=False)
     if seen is None:
         return []
-    tests = _link_tests(view, view.groups[group].size if group >= 0 else 0, seen)
+    tests = _link_tests(view, view.group(group).size, seen)
     return [Claim("pp", "stage_link", group, seen.families, tuple(tests), MappingProxyType({}))]
 
 

@@ -58,7 +58,10 @@ def _with_sequence_parallelism(view: RankView, group: int, tensors: list[Family]
         sentence = "attention never runs between gather and reduce-scatter: this group does not split it"
         tests.append(Test(-SURE - STRONG, sentence))
     facts = {"sequence_parallel": True, "activation_elements": main, **_regather(gather, scatter)}
-    claimed = indices(f for f in scatters + gathers if f.forward or f.size in sizes)
+    # On an unnamed group other dimensions may be mixed in; a framework writes those with another operation.
+    ops = {f.op for f in scatter + gather if f.op}
+    own = [f for f in scatters + gathers if f.forward and (view.group(group).identified or f.op in ops)]
+    claimed = indices(own) | indices(f for f in scatters + gathers if f.size in sizes)
     return [Claim("tp", "activation_exchange", group, claimed, tuple(tests), MappingProxyType(facts))]
 
 

@@ -1,0 +1,399 @@
+"""From a labelled rank to its view: families, phases by position, and what ran between the calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from heuristics.arrays import NULL, code_of, codes, ints, lists
+from heuristics.view import (
+    BACKWARD,
+    FORWARD,
+    OPTIMIZER,
+    PHASES,
+    UNKNOWN,
+    Family,
+    GroupView,
+    RankView,
+    compact,
+)
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    from heuristics.labelled import LabelledRank
+
+
+def view(rank: LabelledRank, *, use_names: bool = True) -> RankView:
+    """Reduce a labelled rank to its view.
+
+    Args:
+        rank: the labelled rank.
+        use_names: whether group descriptions may be seen; identifiers are always used to join.
+    """
+    table = rank.collectives
+    launches = _launch_times(table)
+    order = np.argsort(launches, kind="stable")
+    step, regular = _regular_steps(ints(table, "step"))
+    autograd = _mark_times(rank, "autograd")
+    since = np.empty_like(launches)
+    since[order] = _since(rank, launches[order], step[order])
+    backward_before = _marks_between(autograd, since, launches) > 0
+    phase = _settled_phases(_phase_codes(table), step, order, backward_before)
+    group, groups = _groups(rank, use_names)
+    keys, text = _call_keys(table, group)
+    unique, family_of_call = _unique_rows(keys)
+    window = order[step[order] == regular[-1]] if len(regular) else order
+    bounds = _window(rank, launches[window], regular)
+    return RankView(
+        rank=NULL if rank.trace.identity.rank is None else rank.trace.identity.rank,
+        world_size=rank.trace.identity.world_size or 0,
+        groups=groups,
+        families=_families(table, unique, family_of_call, phase, _inside_autograd(rank, launches), step, regular, text),
+        family_of_call=family_of_call,
+        sequence=family_of_call[window],
+        phases=phase[window],
+        attention_before=_attention_before(rank, since[window], launches[window], window),
+        backward_before=backward_before[window],
+        backward_after=bool(_marks_between(autograd, launches[window][-1:], np.array([bounds[1]])).any()),
+        steps=len(regular),
+        actions=_actions(rank, bounds),
+        optimizer_seen=bool(len(_mark_times(rank, "optimizer"))),
+        has_backward=_has_backward(rank, autograd, phase),
+        runs_experts=bool(len(_named_times(rank, _is_expert))),
+        runs_embedding_bags=bool(len(_named_times(rank, _is_embedding_bag))),
+        ends_ns=ints(table, "ts_ns") + ints(table, "dur_ns", 0),
+    )
+
+
+def views(ranks: Sequence[LabelledRank], *, use_names: bool = True) -> tuple[RankView, ...]:
+    """`view` of each rank."""
+    return tuple(view(rank, use_names=use_names) for rank in ranks)
+
+
+def _unique_rows(keys: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    if not len(keys):
+        return keys, np.empty(0, dtype=np.int64)
+    unique, inverse = np.unique(keys, axis=0, return_inverse=True)
+    return unique, np.asarray(inverse, dtype=np.int64).ravel()
+
+
+def _launch_times(table: pa.Table) -> npt.NDArray[np.int64]:
+    launch, start = ints(table, "launch_ts_ns"), ints(table, "ts_ns")
+    return np.where(launch == NULL, start, launch)
+
+
+def _phase_codes(table: pa.Table) -> npt.NDArray[np.int64]:
+    column, values = codes(table, "phase")
+    lookup = np.array([*(PHASES.index(v) if v in PHASES else UNKNOWN for v in values), UNKNOWN], dtype=np.int64)
+    return lookup[column]
+
+
+def _settled_phases(
+    phase: npt.NDArray[np.int64],
+    step: npt.NDArray[np.int64],
+    order: npt.NDArray[np.int64],
+    backward_before: npt.NDArray[np.bool_],
+) -> npt.NDArray[np.int64]:
+    """Phases by position as well as by thread.
+
+    What follows the last backward work of its step is after backward (`OPTIMIZER`), whoever issued it; what directly
+    follows backward work within a step may still belong to it (a reduction issued by the framework once autograd has
+    returned), so it is `UNKNOWN`, not forward.
+    """
+    settled = phase.copy()
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    evidence = (phase == BACKWARD) | backward_before
+    if not evidence.any():
+        return settled
+    last = np.full(int(step.max(initial=0)) + 2, -1, dtype=np.int64)
+    np.maximum.at(last, step[evidence], place[evidence])
+    early = (phase == FORWARD) | (phase == UNKNOWN)
+    settled[early & backward_before] = UNKNOWN
+    ended = last[step]
+    after = (place > ended) | ((place == ended) & backward_before)
+    settled[early & after & (ended >= 0)] = OPTIMIZER
+    return settled
+
+
+def _payload(table: pa.Table) -> npt.NDArray[np.int64]:
+    """The ledger's S in elements: the larger side of gathers and scatters, the steadier side of uneven exchanges."""
+    given, taken = ints(table, "in_nelems"), ints(table, "out_nelems")
+    primitive, names = codes(table, "primitive")
+    size = np.maximum(given, taken)
+    exchanges = primitive == code_of(names, "all_to_all")
+    if exchanges.any():
+        values, counts = np.unique(np.concatenate([given[exchanges], taken[exchanges]]), return_counts=True)
+        often_in = counts[np.searchsorted(values, given[exchanges])]
+        often_out = counts[np.searchsorted(values, taken[exchanges])]
+        steady = np.where(often_in > often_out, given[exchanges], taken[exchanges])
+        size[exchanges] = np.where(often_in == often_out, size[exchanges], steady)
+    return size
+
+
+def _members(table: pa.Table) -> npt.NDArray[np.int64]:
+    """Group size as a call shows it: stated, else the ratio between the two sides of a gather or scatter."""
+    stated = ints(table, "group_size", 0)
+    given, taken = ints(table, "in_nelems"), ints(table, "out_nelems")
+    small, large = np.minimum(given, taken), np.maximum(given, taken)
+    primitive, names = codes(table, "primitive")
+    sided = np.isin(primitive, [code_of(names, "all_gather"), code_of(names, "reduce_scatter")])
+    exact = sided & (small > 0) & (large % np.maximum(small, 1) == 0)
+    return np.where(stated > 0, stated, np.where(exact, large // np.maximum(small, 1), 0))
+
+
+def _spread(table: pa.Table, name: str) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Per row of a split list: whether there is one, whether all entries are equal, whether one entry is not zero."""
+    offsets, flat = lists(table, name)
+    lengths = np.diff(offsets)
+    rows = np.repeat(np.arange(len(lengths)), lengths)
+    nonzero = np.bincount(rows, weights=flat != 0, minlength=len(lengths))
+    total = np.bincount(rows, weights=flat, minlength=len(lengths))
+    safe = np.maximum(lengths, 1)
+    off_mean = np.bincount(rows, weights=flat * safe[rows] != total[rows], minlength=len(lengths))
+    return lengths > 0, off_mean == 0, (nonzero == 1) & (lengths > 1)
+
+
+def _split_codes(table: pa.Table) -> npt.NDArray[np.int64]:
+    """0 equal, 1 one entry not zero, 2 uneven, -1 not an all-to-all."""
+    primitive, names = codes(table, "primitive")
+    listed_in, even_in, single_in = _spread(table, "in_split")
+    listed_out, even_out, single_out = _spread(table, "out_split")
+    uneven = (listed_in & ~even_in) | (listed_out & ~even_out)
+    single = listed_in & listed_out & single_in & single_out
+    code = np.where(single, 1, np.where(uneven, 2, 0))
+    return np.where(primitive == code_of(names, "all_to_all"), code, NULL)
+
+
+def _call_keys(table: pa.Table, group: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], dict[str, list[str]]]:
+    """One row of codes per call; calls with equal rows are one family."""
+    text = {name: codes(table, name) for name in ("primitive", "op", "dtype", "direction", "role", "library")}
+    offsets, flat = lists(table, "shape")
+    ndim = np.diff(offsets)
+    split = _split_codes(table)
+    payload = _payload(table)
+    columns = [
+        group,
+        *(text[name][0] for name in ("primitive", "op", "dtype", "direction", "role", "library")),
+        payload,
+        np.where(split == 1, 2, split),  # a lone one-hot among uneven exchanges is chance: decided per family
+        ints(table, "peer"),
+        ndim,
+        np.where(ndim > 0, np.append(flat, 0)[np.maximum(offsets[1:] - 1, 0)], 0),
+        _members(table),
+    ]
+    extra = {name: values for name, (_, values) in text.items()}
+    return np.stack(columns, axis=1) if len(payload) else np.empty((0, 13), dtype=np.int64), extra
+
+
+def _regular_steps(step: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The step of each call, and the steps with the usual number of calls: clipped ones are left out.
+
+    Steps may differ in earnest (a first iteration that rebuilds buckets); the number of calls most steps share, the
+    latest such number at a tie, counts as usual.
+    """
+    seen, counts = np.unique(step[step >= 0], return_counts=True)
+    if not len(seen):
+        return np.zeros_like(step), np.empty(0, dtype=np.int64)
+    values, often = np.unique(counts, return_counts=True)
+    best = values[often == often.max()]
+    last = next(count for count in counts[::-1] if count in best)
+    return step, seen[counts == last]
+
+
+def _families(
+    table: pa.Table,
+    unique: npt.NDArray[np.int64],
+    family_of_call: npt.NDArray[np.int64],
+    phase: npt.NDArray[np.int64],
+    inside_autograd: npt.NDArray[np.bool_],
+    step: npt.NDArray[np.int64],
+    regular: npt.NDArray[np.int64],
+    text: dict[str, list[str]],
+) -> tuple[Family, ...]:
+    inside = np.isin(step, regular) if len(regular) else np.ones(len(step), dtype=bool)
+    per_step = 1.0 / max(len(regular), 1)
+    count = len(unique)
+    cells = np.bincount(family_of_call[inside] * 4 + phase[inside], minlength=4 * count).reshape(-1, 4)
+    autograd = np.bincount(family_of_call[inside], weights=inside_autograd[inside], minlength=count) * per_step
+    one_hot = np.bincount(family_of_call[_split_codes(table) == 1], minlength=count)
+    total = np.bincount(family_of_call, minlength=count)
+
+    def say(name: str, code: int) -> str:
+        return text[name][code] if code >= 0 else ""
+
+    families = []
+    for index, row in enumerate(unique.tolist()):
+        group, primitive, op, dtype, direction, role, library, size, split, peer, ndim, last_dim, members = row
+        phases = cells[index] * per_step
+        kind = None if split == NULL else "equal" if split == 0 else "uneven"
+        if kind == "uneven" and one_hot[index] == total[index]:
+            kind = "one_hot"
+        families.append(
+            Family(
+                index=index,
+                group=group,
+                primitive=say("primitive", primitive),
+                op=say("op", op),
+                dtype=say("dtype", dtype),
+                size=size,
+                calls_per_step=float(phases.sum()),
+                by_phase=(float(phases[0]), float(phases[1]), float(phases[2]), float(phases[3])),
+                in_autograd=float(autograd[index]),
+                split=kind,
+                direction=say("direction", direction) or None,
+                peer=peer,
+                ndim=ndim,
+                last_dim=last_dim,
+                members=members,
+                role=say("role", role) or "payload",
+                library=say("library", library),
+            )
+        )
+    return tuple(families)
+
+
+def _groups(rank: LabelledRank, use_names: bool) -> tuple[npt.NDArray[np.int64], tuple[GroupView, ...]]:
+    """The group of each call, and the groups.
+
+    Calls that do not identify their group (none given, or only its size) are kept apart by stream: a communicator has
+    a stream of its own for asynchronous calls. Messages are not, for those have a stream per pair of ranks.
+    """
+    columns = rank.groups.select(["name", "desc", "size", "ranks", "declared"]).to_pydict()
+    groups = [
+        GroupView(
+            size=size or (len(ranks) if ranks else 0),
+            ranks=compact(ranks) if ranks else None,
+            name=name or "",
+            desc=(desc or "") if use_names else "",
+            declared=bool(declared),
+        )
+        for name, desc, size, ranks, declared in zip(*columns.values(), strict=True)
+    ]
+    of_call = ints(rank.collectives, "group")
+    anonymous = np.array([*(not group.identified for group in groups), True])[of_call]
+    primitive, names = codes(rank.collectives, "primitive")
+    stream = np.where(primitive == code_of(names, "send_recv"), NULL, ints(rank.collectives, "stream"))
+    streams = np.stack([of_call, stream], axis=1)
+    apart, number = _unique_rows(streams[anonymous])
+    of_call[anonymous] = len(groups) + number
+    sizes = [groups[group].size if group >= 0 else 0 for group in apart[:, 0].tolist()]
+    return of_call, (*groups, *(GroupView(size, None, "", "", declared=False) for size in sizes))
+
+
+def _window(rank: LabelledRank, launches: npt.NDArray[np.int64], regular: npt.NDArray[np.int64]) -> tuple[int, int]:
+    """Start and end of the step that `RankView.sequence` shows, in ns."""
+    steps = rank.steps.table
+    if len(regular) and regular[-1] < steps.num_rows:
+        start = int(ints(steps, "ts_ns")[regular[-1]])
+        return start, start + int(ints(steps, "dur_ns")[regular[-1]])
+    return (int(launches[0]), int(launches[-1])) if len(launches) else (0, 0)
+
+
+def _mark_times(rank: LabelledRank, kind: str) -> npt.NDArray[np.int64]:
+    marks = rank.trace.cpu_marks
+    kinds, names = codes(marks, "kind")
+    return np.sort(ints(marks, "ts_ns")[kinds == code_of(names, kind)])
+
+
+def _inside_autograd(rank: LabelledRank, launches: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Which calls were issued while autograd evaluated a function on the same thread."""
+    marks, table = rank.trace.cpu_marks, rank.collectives
+    kinds, names = codes(marks, "kind")
+    rows = np.flatnonzero(kinds == code_of(names, "autograd"))
+    start, end = ints(marks, "ts_ns")[rows], ints(marks, "ts_ns")[rows] + ints(marks, "dur_ns")[rows]
+    thread, of_call = ints(marks, "tid")[rows], ints(table, "tid")
+    inside = np.zeros(len(launches), dtype=bool)
+    for tid in np.unique(of_call):
+        own, calls = thread == tid, of_call == tid
+        order = np.argsort(start[own], kind="stable")
+        reached = np.maximum.accumulate(end[own][order]) if own.any() else end[own]
+        before = np.searchsorted(start[own][order], launches[calls], side="right")
+        reached = np.concatenate([[np.iinfo(np.int64).min], reached])
+        inside[calls] = reached[before] > launches[calls]
+    return inside
+
+
+def _named_times(rank: LabelledRank, wanted_name: Callable[[str, bool], bool]) -> npt.NDArray[np.int64]:
+    """Starts of the kernels (on a CPU: the operators) whose name is wanted."""
+    source = rank.trace.gpu_events if rank.trace.on_gpu else rank.trace.cpu_marks
+    column, names = codes(source, "name")
+    wanted = np.array([*(wanted_name(name, rank.trace.on_gpu) for name in names), False], dtype=bool)
+    return np.sort(ints(source, "ts_ns")[wanted[column]]) if len(column) else np.empty(0, dtype=np.int64)
+
+
+def _attention_before(
+    rank: LabelledRank, since: npt.NDArray[np.int64], upto: npt.NDArray[np.int64], window: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Attention between neighbouring calls, on the clock where both are seen: kernels by start, operators by issue."""
+    attention = _named_times(rank, _is_attention)
+    if not rank.trace.on_gpu:
+        return _marks_between(attention, since, upto)
+    starts = ints(rank.collectives, "ts_ns")[window]
+    return _marks_between(attention, np.concatenate([starts[:1], starts[:-1]]), starts)
+
+
+_ATTENTION_KERNELS = (
+    "flash_fwd",
+    "flash_bwd",
+    "flash_attn",
+    "flashattn",
+    "fmha",
+    "attention",
+    "batchprefill",
+    "batchdecode",
+)
+
+
+def _is_attention(name: str, kernel: bool) -> bool:
+    low = name.lower()
+    if kernel:
+        return any(word in low for word in _ATTENTION_KERNELS)
+    return low.startswith(("aten::_scaled_dot_product", "aten::scaled_dot_product_attention_math"))
+
+
+def _since(rank: LabelledRank, launches: npt.NDArray[np.int64], step: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Per launch (in order), the launch before it, or the start of its step if that is later."""
+    before = np.concatenate([launches[:1], launches[:-1]])
+    starts = np.append(ints(rank.steps.table, "ts_ns"), np.iinfo(np.int64).min)
+    latest: npt.NDArray[np.int64] = np.maximum(before, starts[step])
+    return latest
+
+
+def _is_expert(name: str, kernel: bool) -> bool:  # noqa: ARG001 (the words are the same in kernels and operators)
+    low = name.lower()
+    return any(word in low for word in ("moe", "expert", "grouped_gemm", "grouped_mm", "topk_softmax", "topkgating"))
+
+
+def _is_embedding_bag(name: str, kernel: bool) -> bool:  # noqa: ARG001 (the words are the same in kernels and operators)
+    low = name.lower()
+    return any(word in low for word in ("embedding_bag", "embeddingbag", "split_embedding", "jagged"))
+
+
+def _marks_between(
+    marks: npt.NDArray[np.int64], since: npt.NDArray[np.int64], upto: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """How many marks lie in each interval [since, upto)."""
+    found: npt.NDArray[np.int64] = np.searchsorted(marks, upto) - np.searchsorted(marks, since)
+    return found
+
+
+def _actions(rank: LabelledRank, bounds: tuple[int, int]) -> tuple[str, ...]:
+    """Pipeline actions that torch.distributed.pipelining writes as ``PP:<action>`` (schedules.py)."""
+    marks = rank.trace.cpu_marks
+    column, names = codes(marks, "name")
+    wanted = np.array([*(name.startswith("PP:") for name in names), False], dtype=bool)
+    times = ints(marks, "ts_ns")
+    inside = wanted[column] & (times >= bounds[0]) & (times <= bounds[1]) if len(column) else np.zeros(0, dtype=bool)
+    rows: list[int] = np.flatnonzero(inside).tolist()
+    return tuple(names[column[row]][3:] for row in sorted(rows, key=lambda row: int(times[row])))
+
+
+def _has_backward(rank: LabelledRank, autograd: npt.NDArray[np.int64], phase: npt.NDArray[np.int64]) -> bool | None:
+    if len(autograd) or (phase == BACKWARD).any():
+        return True
+    return False if rank.trace.cpu_marks.num_rows else None
