@@ -24,7 +24,6 @@ from analyzer.step_marks import window_of
 from analyzer.step_time import exposure
 from analyzer.trust import trust
 from analyzer.words import plural
-from heuristics.arrays import ints
 from heuristics.links import Nodes, find_nodes
 from heuristics.verdict import Inference
 from parsers.tables import RankTrace
@@ -86,7 +85,7 @@ def _measure(rank: Labelled, dims: Sequence[str], wait_ns: Ints, nodes: Nodes, o
         dims=dims,
         links=[nodes.link(members) for members in rank.labelled.groups.column("ranks").to_pylist()],
         window=window,
-        counted=counted_calls(ints(rank.labelled.collectives, "step"), window.steps),
+        counted=counted_calls(rank.labelled.collectives, window.steps),
         time=measure(rank.line, dims, window),
         wait_ns=wait_ns,
     )

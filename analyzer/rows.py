@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import pyarrow as pa
 
 from analyzer.exposure import measure_parts
 from analyzer.intervals import Bools, Ints
 from analyzer.measured import Measured
 from analyzer.model import CollectiveRow, Sizes
-from heuristics.arrays import NULL, codes, ints
+from heuristics.arrays import NULL, code_of, codes, ints
 from heuristics.links import link_type
 
 DIM_ORDER = ("tp", "cp", "pp", "dp", "ep", "control", "unknown")
@@ -193,6 +194,13 @@ def _spread(sizes: Ints) -> Sizes:
     return Sizes(min=int(ordered[0]), p50=int(ordered[(len(ordered) - 1) // 2]), max=int(ordered[-1]))
 
 
-def counted_calls(step: Ints, steps: Sequence[int]) -> Bools:
-    """Which calls lie in the measured steps; all of them where none are named."""
-    return np.isin(step, np.array(steps, dtype=np.int64)) if steps else np.ones(len(step), dtype=np.bool_)
+def counted_calls(table: pa.Table, steps: Sequence[int]) -> Bools:
+    """Which calls are counted: those of the measured steps (all where none are named) that talk to another rank.
+
+    Kernels that only arrange data on their own GPU before or after a call are compute.
+    """
+    role, roles = codes(table, "role")
+    talks: Bools = role != code_of(roles, "pack")
+    if not steps:
+        return talks
+    return talks & np.isin(ints(table, "step"), np.array(steps, dtype=np.int64))

@@ -9,6 +9,7 @@ import numpy as np
 from analyzer.job import Roster
 from analyzer.measured import Labelled
 from analyzer.model import Clock, StepTrust, Trust
+from analyzer.rows import counted_calls
 from analyzer.words import plural, short_names
 from heuristics.arrays import NULL, ints
 from parsers.tables import RankTrace
@@ -72,7 +73,8 @@ def _share_of_time(ranks: Sequence[Labelled], column: str) -> float | None:
 
 
 def _calls_with_bytes(ranks: Sequence[Labelled]) -> float | None:
-    sent = [ints(r.labelled.collectives, "sent_bytes") for r in ranks]
+    tables = [r.labelled.collectives for r in ranks]
+    sent = [ints(table, "sent_bytes")[counted_calls(table, ())] for table in tables]
     calls = sum(len(s) for s in sent)
     return round(sum(int(np.count_nonzero(s != NULL)) for s in sent) / calls, 6) if calls else None
 

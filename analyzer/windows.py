@@ -37,7 +37,8 @@ def gpu_steps(begin: Ints, end: Ints, event_start: Ints, event_end: Ints, launch
 
     The GPU runs behind the CPU: at the moment in which the CPU marks a new step, kernels of the old one may still be
     queued. A step begins where the CPU says so if the GPU is idle by then, else as soon as the old step's last event
-    has ended or the new step's first event has started. The last step ends with its mark or its last event.
+    has ended or the new step's first event has started. The last step ends with its mark or its last event. Of the
+    first step nobody can see what ran before; if the GPU is behind at its end, it begins with its own first event.
 
     Args:
         begin: int64 ns, where the CPU marks each step, in time order.
@@ -58,6 +59,8 @@ def gpu_steps(begin: Ints, end: Ints, event_start: Ints, event_end: Ints, launch
     np.maximum.at(last, step + 1, event_end)
     drained = np.maximum.accumulate(last)
     starts = np.maximum(begin, np.minimum(drained[:-1], first))
+    behind = (drained[:-1] == np.iinfo(np.int64).min) & (last[1:] > end)
+    starts = np.where(behind, np.maximum(begin, first), starts)
     ends = np.append(starts[1:], 0)
     ends[-1] = max(int(end[-1]), int(last[-1])) if len(begin) else 0
     # Marks that leave a gap between two steps keep it, once the GPU has drained.

@@ -12,7 +12,6 @@ from analyzer.exposure import Timeline, gpu_work, measure, timeline
 from analyzer.measured import Labelled, Measured
 from analyzer.rows import counted_calls
 from analyzer.step_marks import step_marks, window_of
-from heuristics.arrays import ints
 from heuristics.labelled import GpuRole, LabelledRank, LabelStats, Steps
 from parsers import tables
 from parsers.tables import Health, RankIdentity, RankTrace
@@ -55,6 +54,7 @@ class Call:
     tid: int | None = 1
     library: str | None = "nccl"
     classified_by: str = "metadata"
+    role: str = "payload"
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def _collectives(calls: Sequence[Call]) -> pa.Table:
             "launch_ts_ns": ns(c.ts),
             "tid": c.tid,
             "primitive": c.primitive,
-            "role": "payload",
+            "role": c.role,
             "library": c.library,
             "classified_by": c.classified_by,
             "conflict": False,
@@ -188,7 +188,7 @@ def measured(
         dims=list(dims),
         links=[link] * rank.groups.num_rows,
         window=window,
-        counted=counted_calls(ints(rank.collectives, "step"), window.steps),
+        counted=counted_calls(rank.collectives, window.steps),
         time=measure(source.line, list(dims), window),
         wait_ns=wait.astype(np.int64),
     )

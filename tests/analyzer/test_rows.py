@@ -122,3 +122,11 @@ def test_waiting_of_a_dimension_is_known_only_if_that_of_all_its_calls_is() -> N
     assert result is not None
     assert result.by_dimension["dp"].wait_us is None
     assert (result.by_dimension["tp"].wait_us, result.by_dimension["tp"].transfer_us) == (3, 7)
+
+
+def test_kernels_that_only_arrange_data_are_compute_and_no_calls() -> None:
+    kernels = [Kernel(0, 10, COMM, 20, call=0), Kernel(20, 10, GpuRole.COMPUTE, 20, call=1)]
+    rank = measured(labelled(kernels, [Call(), Call(role="pack", primitive="all_to_all")]), ["ep", "ep"])
+    (row,) = collect([rank])
+    assert (row.primitive, row.calls_per_step, row.time_us_per_step) == ("all_reduce", 1, 10)
+    assert rank.time.compute.tolist() == [10_000]

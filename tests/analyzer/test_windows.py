@@ -19,7 +19,12 @@ def test_a_drained_gpu_keeps_the_marks_of_the_cpu() -> None:
 def test_a_gpu_that_lags_moves_the_boundary_to_where_the_new_step_begins() -> None:
     # The old step's kernel runs until 140, the first kernel of the new one starts at 130 on another stream.
     edges = gpu_steps(ints(0, 100), ints(100, 200), ints(10, 130), ints(140, 260), ints(5, 105))
-    assert edges.tolist() == [[0, 130], [130, 260]]
+    assert edges.tolist() == [[10, 130], [130, 260]]
+
+
+def test_a_first_step_that_the_gpu_finishes_late_begins_with_its_first_event() -> None:
+    assert gpu_steps(ints(0), ints(100), ints(10, 60), ints(60, 130), ints(5, 55)).tolist() == [[10, 130]]
+    assert gpu_steps(ints(0), ints(100), ints(10, 60), ints(60, 90), ints(5, 55)).tolist() == [[0, 100]]
 
 
 def test_time_between_two_marks_belongs_to_no_step() -> None:
@@ -35,7 +40,7 @@ def test_kernels_are_assigned_by_their_launch() -> None:
         )
     )
     window = window_of(rank, None)
-    assert window.edges.tolist() == [[0, 120_000], [120_000, 200_000]]
+    assert window.edges.tolist() == [[50_000, 120_000], [120_000, 200_000]]
     assert rank.steps.number[list(window.steps)].tolist() == [3, 4]
 
 
