@@ -55,6 +55,7 @@ class Settler(Generic[Batch]):
         window = self._window
         at = after = window.pos + 1
         commas = 0 if self._comma_is_due else 1
+        sure = True  # whether all commas since the last element were seen
         self._comma_is_due = False
         while True:
             at = skip_space(window.buf, at, window.fill)
@@ -70,18 +71,19 @@ class Settler(Generic[Batch]):
                 if closes is None:
                     break
                 if closes:
-                    self._count_commas(at, commas, allowed={0} if after > window.pos + 1 else {0, 1})
+                    if sure:
+                        self._count_commas(at, commas, allowed={0} if after > window.pos + 1 else {0, 1})
                     window.pos = at + 1
                     return True
-            end, batch, known = self._element(at)
+            end, batch, sure_now = self._element(at)
             if end == at:
                 break
-            if byte == b"{":
+            if byte == b"{" and sure:
                 self._count_commas(at, commas, allowed={1})
             if batch is not None:
                 yield batch
             at = after = end
-            commas = 0 if known else 1  # what stood before the next event is lost
+            commas, sure = int(not sure_now), sure_now
         return self._pause(after, at, commas)
 
     def _count_commas(self, at: int, commas: int, *, allowed: set[int]) -> None:

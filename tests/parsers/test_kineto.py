@@ -36,7 +36,7 @@ def test_every_layout_gives_the_same_rows(read_text: ReadText, layout: str, bare
     assert trace.format == "kineto"
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.randoms(use_true_random=False), st.sampled_from(sorted(LAYOUTS)))
 def test_the_order_of_keys_and_events_does_not_matter(read_text: ReadText, rng: random.Random, layout: str) -> None:
     job = three_steps()

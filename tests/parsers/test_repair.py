@@ -62,7 +62,7 @@ def test_what_has_no_reading_is_not_invented(text: bytes) -> None:
     assert repair(text) is None
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     st.recursive(
         st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
@@ -208,7 +208,7 @@ def test_the_last_good_time_is_that_of_the_last_event_read(read_text: ReadText) 
     assert "the file is cut off: events after the last one read are missing" in trace.health.notes
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_any_mutation_is_survived(read_text: ReadText, data: st.DataObject) -> None:
     text = bytearray(three_steps().text().encode())
