@@ -36,7 +36,8 @@ GPU_EVENTS = pa.schema(
 COMM_RECORDS = pa.schema(
     [
         # which layer of the stack says it:
-        # kernel | record_param_comms | c10d | functional | symm_mem | annotation | gpu_annotation | nvtx
+        # kernel | record_param_comms | c10d | functional | symm_mem | annotation | gpu_annotation | nvtx (NCCL's own
+        # range of a call) | gpu_nvtx (that range again, for work replayed from the CUDA graph that recorded it)
         # lists of calls, which do not nest: flight_recorder | nccl_log | nccl_profiler | execution_trace
         ("layer", TEXT),
         ("name", TEXT),  # the event's own name
@@ -46,12 +47,15 @@ COMM_RECORDS = pa.schema(
         ("device", pa.int32()),  # GPU layers only
         ("stream", pa.int64()),  # GPU layers only
         ("correlation", pa.int64()),
+        # as Kineto writes it; of layer nvtx: equal to that of the GPU events that came of the call (of the calls of a
+        # group, where NCCL fused them)
         ("external_id", pa.int64()),
-        ("gpu_event", pa.int32()),  # row of GPU_EVENTS, for layers kernel and gpu_annotation
+        ("gpu_event", pa.int32()),  # row of GPU_EVENTS, for layers kernel, gpu_annotation and gpu_nvtx
         ("collective", TEXT),  # Kineto `Collective name`
         ("dtype", TEXT),  # as written: BFloat16, Float, ...
         ("in_nelems", pa.int64()),  # elements, not bytes
         ("out_nelems", pa.int64()),
+        ("message_bytes", pa.int64()),  # NCCL's count argument times the size of its type (nccl.h): one rank's share
         ("in_split", pa.list_(pa.int64())),  # rows of dimension 0 per peer; cut lists keep what is there
         ("out_split", pa.list_(pa.int64())),
         ("splits_cut", pa.bool_()),  # the writer truncated a split list

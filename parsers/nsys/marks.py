@@ -1,0 +1,169 @@
+"""What the ranges of frameworks and users say: operators of communication, marks of steps and phases.
+
+PyTorch's ranges (`emit_nvtx`, `--pytorch=autograd-nvtx`) carry the names that Kineto records, so the choices are those
+of `parsers.kineto_select`. Frameworks and users mark iterations in their own words: what is called a step or iteration
+and has a number is one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from parsers.columns import NULL, Ints
+from parsers.kineto_comm import COMM_LAYERS
+from parsers.kineto_select import (
+    AUTOGRAD,
+    BACKEND_RANGE,
+    COMM_BASE,
+    DROP,
+    MARK_KINDS,
+    NOTE,
+    OPERATOR,
+    OPTIMIZER,
+    PROFILER_STEP,
+    STEP,
+    choose_operator,
+)
+from parsers.nsys.nvtx import Ranges
+
+# megatron/training (``iteration``), NeMo and Lightning (``train_batch``), users' own: nvtx.range_push(f"step {i}").
+_STEP = re.compile(
+    r"(?:ProfilerStep#|(?:(?:global|train(?:ing)?)[ _-]?)?(?:step|iter(?:ation)?|batch)[ _:#=-]{0,3})"
+    r"(?P<number>\d{1,18})\Z",
+    re.IGNORECASE,
+)
+_WHOLE_STEP = re.compile(r"(?:train(?:ing)?[ _-]?(?:step|iteration|batch)|step|iteration)\Z", re.IGNORECASE)
+_OPTIMIZER = re.compile(r"optim(?:izer)?(?:[ _.-]?step)?\Z|optimizer[ _.-]", re.IGNORECASE)
+_XLA_MODULE = re.compile(r"(?:TSL:)?XlaModule:#(?:prefix=[^#,]*,)?hlo_module=(?P<module>[^#,]{1,200})")
+
+
+@dataclass(frozen=True)
+class Sorted:
+    """Ranges told apart.
+
+    Attributes:
+        layer: per range, its place in `kineto_comm.COMM_LAYERS` where it is communication, else -1.
+        mark: per range, its place in `kineto_select.MARK_KINDS` where it is a mark, else -1.
+    """
+
+    layer: npt.NDArray[np.int64]
+    mark: npt.NDArray[np.int64]
+
+
+def sort_out(ranges: Ranges, *, operators: bool) -> Sorted:
+    """Tell communication from marks.
+
+    Args:
+        ranges: of the report.
+        operators: whether operators that compute are kept, as Kineto's are where no GPU ran.
+    """
+    choices = np.array([*(_choose(name) for name in ranges.names), DROP], np.int64)
+    chosen = choices[ranges.name]
+    layer = np.where(chosen >= COMM_BASE, chosen - COMM_BASE, -1)
+    mark = np.where((chosen >= 0) & (chosen < COMM_BASE), chosen, -1)
+    return Sorted(layer, mark if operators else np.where(mark == OPERATOR, -1, mark))
+
+
+def _choose(name: str) -> int:
+    if BACKEND_RANGE.match(name):
+        return COMM_BASE + COMM_LAYERS.index("annotation")
+    if "::" in name or name == "record_param_comms":
+        choice = choose_operator(name)
+        return NOTE if choice == DROP and not name.startswith(("aten::", "autograd::")) else choice
+    if _STEP.match(name):
+        return STEP
+    if _OPTIMIZER.match(name):
+        return OPTIMIZER
+    return NOTE if name else DROP
+
+
+def steps(ranges: Ranges, rows: Ints) -> tuple[Ints, Ints, Ints]:
+    """The steps of a rank: number, start, duration, in order of time.
+
+    Numbered ranges win; then ranges that are called a step and repeat; then executions of the XLA module that takes
+    the most time, if it ran more than once. Of each, those of the thread that has most of them; ranges inside another
+    one of the same kind are no steps.
+
+    Args:
+        ranges: of the report.
+        rows: those of the rank.
+    """
+    numbers = np.array([*(_number(name) for name in ranges.names), NULL], np.int64)[ranges.name[rows]]
+    numbered = rows[numbers != NULL]
+    if len(numbered):
+        chosen = _outermost(ranges, _busiest_thread(ranges, numbered))
+        named = np.array([*(_number(name) for name in ranges.names), NULL], np.int64)[ranges.name[chosen]]
+        return named, ranges.start[chosen], ranges.end[chosen] - ranges.start[chosen]
+    for chosen in (_unnumbered(ranges, rows), _modules(ranges, rows)):
+        if len(chosen) > 1:
+            return np.arange(len(chosen)), ranges.start[chosen], ranges.end[chosen] - ranges.start[chosen]
+    empty = np.empty(0, np.int64)
+    return empty, empty, empty
+
+
+def _number(name: str) -> int:
+    match = PROFILER_STEP.match(name) or _STEP.match(name)
+    return int(match[match.lastindex or 1]) if match else NULL
+
+
+def _unnumbered(ranges: Ranges, rows: Ints) -> Ints:
+    called = np.array([*(_WHOLE_STEP.match(name) is not None for name in ranges.names), False])[ranges.name[rows]]
+    return _most_of_one_name(ranges, rows[called])
+
+
+def _modules(ranges: Ranges, rows: Ints) -> Ints:
+    called = np.array([*(_XLA_MODULE.match(name) is not None for name in ranges.names), False])[ranges.name[rows]]
+    return _most_of_one_name(ranges, rows[called])
+
+
+def _most_of_one_name(ranges: Ranges, rows: Ints) -> Ints:
+    """The ranges of the one name, among those that repeat, that take the most time."""
+    if not len(rows):
+        return rows
+    names, place, count = np.unique(ranges.name[rows], return_inverse=True, return_counts=True)
+    total = np.bincount(place, weights=(ranges.end[rows] - ranges.start[rows]).astype(np.float64))
+    total[count < 2] = -1.0
+    best = int(np.argmax(total))
+    return (
+        _outermost(ranges, _busiest_thread(ranges, rows[ranges.name[rows] == names[best]]))
+        if total[best] >= 0
+        else rows[:0]
+    )
+
+
+def _busiest_thread(ranges: Ranges, rows: Ints) -> Ints:
+    threads, count = np.unique(ranges.tid[rows], return_counts=True)
+    busiest: Ints = rows[ranges.tid[rows] == threads[int(np.argmax(count))]]
+    return busiest
+
+
+def _outermost(ranges: Ranges, rows: Ints) -> Ints:
+    """Of ranges of one thread those that lie in no other, in order of time."""
+    rows = rows[np.lexsort((-ranges.end[rows], ranges.start[rows]))]
+    reached = np.maximum.accumulate(ranges.end[rows])
+    return rows[np.concatenate([[True], ranges.start[rows][1:] >= reached[:-1]])] if len(rows) else rows
+
+
+def sizes_of(texts: Sequence[str]) -> list[list[list[int]] | None]:
+    """The sizes that `emit_nvtx(record_shapes=True)` writes after an operator, as lists; None for what is none."""
+    return [_sizes(text) for text in texts]
+
+
+def _sizes(text: str) -> list[list[int]] | None:
+    try:
+        said: Any = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return None
+    if not isinstance(said, list):
+        return None
+    return [[n for n in item if isinstance(n, int)] if isinstance(item, list) else [] for item in said]
+
+
+__all__ = ["AUTOGRAD", "MARK_KINDS", "STEP", "Sorted", "sizes_of", "sort_out", "steps"]
