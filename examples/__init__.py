@@ -1,0 +1,1 @@
+"""Programs to learn from."""
