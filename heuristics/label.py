@@ -33,6 +33,7 @@ from heuristics.primitives import (
     decide,
     implied_size,
     payload,
+    with_message_bytes,
 )
 from heuristics.repetition import believed, by_period
 from heuristics.steps import find_steps
@@ -193,7 +194,7 @@ class _Labeller:
         n = first(members[group], np.where(written > 0, written, NULL), self.ranks)
         itemsize = np.array([*(ITEMSIZE[name] for name in NAMES), NULL], dtype=np.int64)[self.given.dtype]
         own = first(self.given.own, process_groups.position(groups, group, self.trace.identity.rank))
-        return payload(
+        known = payload(
             self.decision.primitive,
             self.direction,
             self.given.in_nelems,
@@ -202,6 +203,8 @@ class _Labeller:
             itemsize,
             arguments.kept(self.given, own),
         )
+        message = at(ints(self.records.table, "message_bytes"), first(self.seen.metadata, self.seen.nvtx))
+        return with_message_bytes(known, self.decision.primitive, self.direction, message)
 
     @cached_property
     def interval(self) -> tuple[Ints, Ints]:

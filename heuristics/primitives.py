@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -158,6 +158,31 @@ def payload(
     sent[(primitive == SEND_RECV) & (direction == DIRECTIONS.index("recv"))] = 0
     sent[n == 1] = 0
     return Payload(ins, outs, n, size, sent)
+
+
+def with_message_bytes(known: Payload, primitive: Ints, direction: Ints, message: Ints) -> Payload:
+    """Sizes of calls of which only the bytes are known, not the element type.
+
+    Args:
+        known: what elements and types give; what is there stays.
+        primitive: position in `PRIMITIVES`, or `NULL`.
+        direction: position in `DIRECTIONS`, or `NULL`.
+        message: bytes of the argument that NCCL counts (nccl.h): what one rank hands in, of a reduce-scatter what it
+            gets, of an all-to-all what goes to one peer; `NULL` where not recorded.
+    """
+    rows = (known.size_bytes == NULL) & (message >= 0)
+    if not rows.any():
+        return known
+    n = known.group_size
+    whole = np.where((n > 0) & (message >= 0), message * np.maximum(n, 1), NULL)
+    ins = np.where(np.isin(primitive, (REDUCE_SCATTER, ALL_TO_ALL, SCATTER)), whole, message)
+    outs = np.where(np.isin(primitive, (ALL_GATHER, ALL_TO_ALL, GATHER)), whole, message)
+    said = payload(primitive, direction, ins, outs, n, np.ones_like(n), none(len(n)))
+    return replace(
+        known,
+        size_bytes=np.where(rows, said.size_bytes, known.size_bytes),
+        sent_bytes=np.where(rows, said.sent_bytes, known.sent_bytes),
+    )
 
 
 def _sent(primitive: Ints, n: Ints, size: Ints) -> Ints:
