@@ -22,6 +22,7 @@ from heuristics.kernels import GpuWork
 from heuristics.primitives import SEND_RECV
 
 if TYPE_CHECKING:
+    from heuristics.nvtx_calls import Linked
     from parsers.tables import RankTrace
 
 
@@ -37,7 +38,14 @@ class Batches:
 
 
 def find(
-    trace: RankTrace, records: Records, calls: Calls, forest: Forest, work: GpuWork, p2p: Bools, alone: Bools
+    trace: RankTrace,
+    records: Records,
+    calls: Calls,
+    forest: Forest,
+    work: GpuWork,
+    matched: Linked,
+    p2p: Bools,
+    alone: Bools,
 ) -> Batches:
     """Match launches that belong to no call with the calls that have no launch.
 
@@ -47,11 +55,13 @@ def find(
         calls: the calls asked for on the CPU.
         forest: how the records nest.
         work: the GPU's side.
+        matched: what the reader of the trace has linked already.
         p2p: which calls are sends or receives.
         alone: which calls are in a group of one rank, and leave nothing on the GPU.
     """
-    closing, moment, thread, of_event = _closings(trace, records, forest, work)
-    free = np.ones(len(calls.anchor), dtype=np.bool_)
+    given = matched.batch_of_event[work.event]
+    closing, moment, thread, of_event = _closings(trace, records, forest, work, given >= 0)
+    free = matched.batch_of_call < 0
     free[work.linked[work.linked >= 0]] = False
     free &= ~alone
     busy = _linked_launches(trace, work)
@@ -67,6 +77,9 @@ def find(
     marked = _is_marker(records, of_call)
     of_call[~marked & ~p2p] = NULL
     of_event = _by_order(records, work, of_call, of_event)
+    past = records.count + len(work.event)
+    of_event = np.where(given >= 0, past + given, of_event)
+    of_call = np.where(matched.batch_of_call >= 0, past + matched.batch_of_call, of_call)
     both = np.intersect1d(of_call[of_call >= 0], of_event[of_event >= 0])
     return Batches(
         np.where(np.isin(of_call, both), of_call, NULL),
@@ -87,18 +100,21 @@ def _is_marker(records: Records, number: Ints) -> Bools:
     return np.asarray((number >= 0) & (number < records.count), dtype=np.bool_)
 
 
-def _closings(trace: RankTrace, records: Records, forest: Forest, work: GpuWork) -> tuple[Ints, Ints, Ints, Ints]:
+def _closings(
+    trace: RankTrace, records: Records, forest: Forest, work: GpuWork, given: Bools
+) -> tuple[Ints, Ints, Ints, Ints]:
     """What closes a batch: its number, when and on which thread; and the number of each event's batch.
 
     Annotations of coalescing blocks are numbered as their records; launches of unlinked point-to-point kernels outside
-    of them come after all records.
+    of them come after all records. Events whose batch is given have none here.
     """
     markers = _markers(records)
     is_marker = np.zeros(records.count, dtype=np.bool_)
     is_marker[markers] = True
-    of_event = np.where(work.linked < 0, nesting.nearest(forest.parent, work.node, is_marker), NULL)
+    of_event = np.where((work.linked < 0) & ~given, nesting.nearest(forest.parent, work.node, is_marker), NULL)
     says = np.array([*(_may_be_p2p(c.primitive) for c in work.classes), False])[work.kind]
     loose = (work.linked < 0) & (of_event < 0) & (work.launch >= 0) & says & (work.metadata < 0) & ~work.replayed
+    loose &= ~given
     of_event[loose] = records.count + np.flatnonzero(loose)
     ts, tid = ints(trace.launches, "ts_ns"), ints(trace.launches, "tid")
     return (

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from heuristics import nesting
+from heuristics import nesting, nvtx_calls
 from heuristics.arrays import NULL, code_of, codes, ints
 from heuristics.columns import Bools, Ints, at, first, none
 from heuristics.kernel_table import KernelTable, Operator
@@ -95,11 +95,12 @@ class Calls:
 
     Attributes:
         anchor: the record that stands for the call.
-        metadata: `record_param_comms` with a collective name.
+        metadata: `record_param_comms` with a collective name, else an NVTX range with a payload.
         operator: the c10d operator, else the functional or symmetric-memory one.
         functional: the functional operator.
         annotation: the `nccl:` annotation (or of another library).
-        nvtx: the NVTX range.
+        nvtx: NCCL's NVTX range.
+        communicator: the record that names the call's group: ``metadata``, else an NVTX range around or inside it.
         plain: `record_param_comms` without a collective name.
     """
 
@@ -109,6 +110,7 @@ class Calls:
     functional: Ints
     annotation: Ints
     nvtx: Ints
+    communicator: Ints
     plain: Ints
 
 
@@ -170,13 +172,16 @@ def find(records: Records) -> tuple[Calls, Forest]:
         return nesting.first_inside(parent, wanted, chosen, records.ts)[anchor]
 
     wider = around(functional)
+    range_, named = nvtx_calls.ranges_of(records, anchor, around(nvtx), inside(nvtx))
+    metadata = first(np.where(records.metadata[anchor], anchor, NULL), nvtx_calls.says_something(records, range_))
     calls = Calls(
         anchor=anchor,
-        metadata=np.where(records.metadata[anchor], anchor, NULL),
+        metadata=metadata,
         operator=first(around(c10d), wider, around(listed)),
         functional=wider,
         annotation=first(around(annotation), inside(annotation)),
-        nvtx=around(nvtx),
+        nvtx=range_,
+        communicator=first(metadata, nvtx_calls.says_something(records, named)),
         plain=first(around(records.plain), inside(records.plain)),
     )
     return calls, Forest(parent, chosen, call)

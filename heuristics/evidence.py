@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from heuristics import batches, kernels
+from heuristics import batches, kernels, nesting, nvtx_calls
 from heuristics import calls as cpu_calls
 from heuristics.arrays import NULL, ints
 from heuristics.calls import Calls, Records
@@ -32,7 +32,8 @@ class Evidence:
         operator: the c10d operator, else the functional or symmetric-memory one.
         functional: the functional operator.
         annotation: the annotation on the CPU, else the one on the GPU.
-        nvtx: the NVTX range.
+        nvtx: NCCL's NVTX range.
+        communicator: the record that names the call's group.
         plain: `record_param_comms` without a collective name.
         event: the GPU event that shows the call: the first that moves payload.
         kind: what that event's name says, as a number into ``classes``.
@@ -44,6 +45,7 @@ class Evidence:
         batch: number of the batch that shares one launch; rows of a batch share start and end.
         classes: what distinct kernel names say.
         event_call: per row of ``gpu_events``, the call it belongs to.
+        call_of_record: per record of the CPU side, the call it is part of.
         work: the GPU's side.
     """
 
@@ -53,6 +55,7 @@ class Evidence:
     functional: Ints
     annotation: Ints
     nvtx: Ints
+    communicator: Ints
     plain: Ints
     event: Ints
     kind: Ints
@@ -63,16 +66,18 @@ class Evidence:
     thread: Ints
     batch: Ints
     event_call: Ints
+    call_of_record: Ints
     work: GpuWork
 
 
 def gather(trace: RankTrace, records: Records, names: KernelTable) -> Evidence:
     """Find the calls of both sides and bring them together."""
     calls, forest = cpu_calls.find(records)
-    work = kernels.find(trace, records, forest, names)
-    p2p, alone = _p2p(records, calls), at(ints(records.table, "group_size"), calls.metadata) == 1
-    shared = batches.find(trace, records, calls, forest, work, p2p, alone)
     n = len(calls.anchor)
+    matched = nvtx_calls.link(trace, records, forest, n)
+    work = kernels.find(trace, records, forest, names, matched)
+    p2p, alone = _p2p(records, calls), at(ints(records.table, "group_size"), calls.communicator) == 1
+    shared = batches.find(trace, records, calls, forest, work, matched, p2p, alone)
     owner = _owners(records, work, shared, n)
     more = int(owner.max(initial=n - 1)) + 1 - n
     event, start, end = _intervals(trace, work, owner, n + more)
@@ -94,7 +99,8 @@ def gather(trace: RankTrace, records: Records, names: KernelTable) -> Evidence:
         operator=np.concatenate([calls.operator, none(more)]),
         functional=np.concatenate([calls.functional, none(more)]),
         annotation=both(calls.annotation, work.annotation),
-        nvtx=np.concatenate([calls.nvtx, none(more)]),
+        nvtx=both(calls.nvtx, np.where(at(records.layer("gpu_nvtx"), work.metadata, False), work.metadata, NULL)),
+        communicator=both(calls.communicator, work.metadata),
         plain=np.concatenate([calls.plain, none(more)]),
         event=event,
         kind=at(work.kind, seen),
@@ -105,6 +111,7 @@ def gather(trace: RankTrace, records: Records, names: KernelTable) -> Evidence:
         thread=both(records.tid[calls.anchor], at(launch_tid, work.launch)),
         batch=batch,
         event_call=event_call,
+        call_of_record=at(forest.call, nesting.nearest(forest.parent, np.arange(records.count), forest.chosen)),
         work=work,
     )
 

@@ -19,6 +19,7 @@ from heuristics.calls import Forest, Records
 from heuristics.columns import Bools, Ints, at, distinct, first, none
 from heuristics.kernel_table import KernelClass, KernelTable
 from heuristics.labelled import GpuRole
+from heuristics.nvtx_calls import Linked
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -61,15 +62,23 @@ class GpuWork:
     replayed: Bools
 
 
-def find(trace: RankTrace, records: Records, forest: Forest, names: KernelTable) -> GpuWork:
-    """Find the GPU events that communicate and link each to the call that asked for it."""
+def find(trace: RankTrace, records: Records, forest: Forest, names: KernelTable, matched: Linked) -> GpuWork:
+    """Find the GPU events that communicate and link each to the call that asked for it.
+
+    Args:
+        trace: the facts.
+        records: its records.
+        forest: how they nest.
+        names: what the names say.
+        matched: what the reader of the trace has linked already.
+    """
     gpu = trace.gpu_events
     kind, classes = _kinds(trace, names)
     role = np.array([*(ROLES.index(c.role) for c in classes), PAYLOAD], dtype=np.int64)[kind]
     own = none(gpu.num_rows)
-    kernel_rows = np.flatnonzero(records.layer("kernel"))
+    kernel_rows = np.flatnonzero(records.layer("kernel", "gpu_nvtx"))
     own[ints(records.table, "gpu_event")[kernel_rows]] = kernel_rows
-    event = np.flatnonzero((kind >= 0) | (own >= 0))
+    event = np.flatnonzero((kind >= 0) | (own >= 0) | matched.events)
     launch = _launches(trace, event)
     shared = _replayed(trace, event)
     thread, moment = ints(trace.launches, "tid"), ints(trace.launches, "ts_ns")
@@ -77,6 +86,7 @@ def find(trace: RankTrace, records: Records, forest: Forest, names: KernelTable)
     linked, node = none(len(event)), none(len(event))
     linked[placed], node[placed] = forest.call_at(records, thread[launch[placed]], moment[launch[placed]])
     linked = first(linked, _by_external_id(trace, records, forest, event, own[event], (node < 0) & ~shared))
+    linked = first(matched.call_of_event[event], np.where(matched.batch_of_event[event] < 0, linked, NULL))
     unlinked = (linked < 0) & ~shared
     annotation = none(len(event))
     annotation[unlinked] = _spanning(trace, records, event[unlinked])
