@@ -23,7 +23,7 @@ def _gather(x: Tensor, group: ProcessGroup) -> Tensor:
     """[batch, seq/T, ...] of each rank to [batch, seq, ...] on all."""
     part = x.transpose(0, 1).contiguous()
     whole = part.new_empty(part.shape[0] * dist.get_world_size(group), *part.shape[1:])
-    dist.all_gather_into_tensor(whole, part, group=group)
+    dist.all_gather_single(whole, part, group=group)
     return whole.transpose(0, 1).contiguous()
 
 
@@ -31,7 +31,7 @@ def _reduce_scatter(x: Tensor, group: ProcessGroup) -> Tensor:
     """[batch, seq, ...] summed over the ranks, to each its [batch, seq/T, ...]."""
     whole = x.transpose(0, 1).contiguous()
     part = whole.new_empty(whole.shape[0] // dist.get_world_size(group), *whole.shape[1:])
-    dist.reduce_scatter_tensor(part, whole, group=group)
+    dist.reduce_scatter_single(part, whole, group=group)
     return part.transpose(0, 1).contiguous()
 
 

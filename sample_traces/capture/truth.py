@@ -44,6 +44,7 @@ pip install -e '.[capture]'                      # PyTorch; a C++ compiler must 
 python -m sample_traces.capture --list
 python -m sample_traces.capture tp4 --out /tmp/traces
 python -m sample_traces.capture --readme         # this file
+python -m sample_traces.capture.check            # the divided programs against one process
 ```
 """
 

@@ -75,11 +75,11 @@ class _FlatBucket:
     def reduce(self) -> dist.Work:
         """Start the sum of all gradients into the owned part."""
         assert self.owned.grad is not None
-        return dist.reduce_scatter_tensor(self.owned.grad, self.grads, async_op=True)
+        return dist.reduce_scatter_single(self.owned.grad, self.grads, async_op=True)
 
     def gather(self) -> dist.Work:
         """Start bringing everybody's updated part in."""
-        return dist.all_gather_into_tensor(self.values, self.owned.data, async_op=True)
+        return dist.all_gather_single(self.values, self.owned.data, async_op=True)
 
 
 def _zero1(config: ModelConfig, micro_batches: int) -> Step:
