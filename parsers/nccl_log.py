@@ -23,6 +23,7 @@ from parsers.bytes_of import lines
 from parsers.errors import InputError
 from parsers.nccl_log_calls import records
 from parsers.nccl_log_state import Collected, Comm, Process
+from parsers.nccl_words import signed
 from parsers.source import Source
 from parsers.tables import Health, RankIdentity, RankTrace
 
@@ -236,14 +237,6 @@ def _processes(collected: Collected, who: _Who) -> pa.Table:
     )
 
 
-def signed(comm_id: str | None) -> int | None:
-    """A 64-bit id as text (``0x...``) as the signed number that `COMM_RECORDS.comms_id` holds."""
-    if comm_id is None:
-        return None
-    number = int(comm_id, 16)
-    return number - (1 << 64) if number >= 1 << 63 else number
-
-
 def _communicators(collected: Collected) -> pa.Table:
     rows = [comm for process in collected.processes.values() for comm in process.comms if comm.announced]
     return table(
@@ -353,7 +346,7 @@ def _trace(source: Source, process: Process, who: _Who, log: NcclLog, health: He
             backend=log.library,
         ),
         gpu_events=tables.empty(tables.GPU_EVENTS),
-        comm_records=records(process, who.global_rank, signed),
+        comm_records=records(process, who.global_rank),
         launches=tables.empty(tables.LAUNCHES),
         cpu_marks=tables.empty(tables.CPU_MARKS),
         steps=tables.empty(tables.STEPS),
