@@ -23,7 +23,9 @@ from parsers.errors import InputError
 BLOCK_BYTES = 512 * 1024
 """One read of decompressed data: the best of 256 KiB to 64 MiB (it stays in the second-level cache)."""
 
-_PIECE_BYTES = 64 * 1024
+_PIECE_BYTES = 16 * 1024  # of compressed data at a time: what larger pieces inflate to, malloc maps anew each time
+_HEAD_BYTES = 64 * 1024
+_ALONE_BYTES = 256 * 1024  # compressed files up to this are not worth a thread
 _AHEAD_BLOCKS = 4
 _MAGIC = ((b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"\xfd7zXZ\x00", "xz"))
 
@@ -130,10 +132,10 @@ def open_source(
         return Source(name, _plain(file, block_bytes), size, faults)
     stored = _Stored(file, reopen)
     blocks = _guard(_blocks(_DECODERS[kind](stored, faults), block_bytes), stored, limits, name)
-    return Source(name, _ahead(blocks) if ahead and size > 4 * _PIECE_BYTES else blocks, size, faults)
+    return Source(name, _ahead(blocks) if ahead and size > _ALONE_BYTES else blocks, size, faults)
 
 
-def peek(path: str | os.PathLike[str], size: int = _PIECE_BYTES) -> bytes:
+def peek(path: str | os.PathLike[str], size: int = _HEAD_BYTES) -> bytes:
     """The first ``size`` bytes of a file, decompressed; fewer where it is short or damaged.
 
     Raises:
