@@ -53,6 +53,20 @@ KNOWN = (
         ),
     ),
     KnownFormat(
+        "nccl_inspector",
+        "NCCL Inspector (JSON lines)",
+        "parsers.nccl_inspector",
+        "JSON lines whose first has header, coll_perf or p2p_perf",
+        ("duration", "yes", "yes", "", "", "communicator id", "", "in the communicator"),
+    ),
+    KnownFormat(
+        "nccl_profiler",
+        "NCCL example profiler, CoMMA",
+        "parsers.nccl_profiler",
+        "rows with cat GROUP, COLL, P2P, ... of Chrome's asynchronous events; objects with comm_hash",
+        ("duration with GPU rows", "yes", "yes", "yes", "", "communicator id", "proxy: network", "in the communicator"),
+    ),
+    KnownFormat(
         "kineto",
         "PyTorch profiler trace (Kineto, Chrome JSON)",
         "parsers.kineto",
