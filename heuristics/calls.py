@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _DEPTH = ("functional", "symm_mem", "c10d", "record_param_comms", "annotation", "nvtx")
 """CPU layers, outermost first: breaks ties between events with equal bounds."""
 
-LISTS = ("flight_recorder", "nccl_log", "nccl_profiler", "execution_trace")
+LISTS = ("flight_recorder", "nccl_log", "nccl_profiler", "execution_trace", "comms_logger")
 """Layers of formats that list calls, one record a call, and nest nothing."""
 
 SPANS = ("gloo:", "mpi:", "ucc:")

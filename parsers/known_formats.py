@@ -67,6 +67,13 @@ KNOWN = (
         ("duration with GPU rows", "yes", "yes", "yes", "", "communicator id", "proxy: network", "in the communicator"),
     ),
     KnownFormat(
+        "deepspeed_log",
+        "DeepSpeed communication logger",
+        "parsers.deepspeed_log",
+        "the header of its summary, a `comm op:` line, or JSON with summary and msg_size_bytes",
+        ("distorted duration", "yes", "rounded", "", "", "", "", "in verbose lines"),
+    ),
+    KnownFormat(
         "kineto",
         "PyTorch profiler trace (Kineto, Chrome JSON)",
         "parsers.kineto",

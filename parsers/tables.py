@@ -38,7 +38,8 @@ COMM_RECORDS = pa.schema(
         # which layer of the stack says it:
         # kernel | record_param_comms | c10d | functional | symm_mem | annotation | gpu_annotation | nvtx (NCCL's own
         # range of a call) | gpu_nvtx (that range again, for work replayed from the CUDA graph that recorded it)
-        # lists of calls, which do not nest: flight_recorder | nccl_log | nccl_profiler | execution_trace
+        # lists of calls, which do not nest: flight_recorder | nccl_log | nccl_profiler | execution_trace |
+        # comms_logger
         ("layer", TEXT),
         ("name", TEXT),  # the event's own name
         ("ts_ns", pa.int64()),
