@@ -81,20 +81,24 @@ def rank_tables(rows: Rows, part: Part) -> RankTables:
     of_gpu = rows.comm.column("gpu_event")
     if len(gpu) and len(comm):
         comm = np.where(of_gpu == NULL, comm, gpu[np.where(of_gpu == NULL, 0, of_gpu)])
-    kept = np.flatnonzero(comm)
     original = rows.comm.column("gpu_event")
     rows.comm.replace("gpu_event", _renumbered(original, gpu))
-    comm_table = rows.comm.table(kept)
+    comm_table = rows.comm.table(_chosen(comm))
     rows.comm.replace("gpu_event", original)
     return RankTables(
-        gpu_events=rows.gpu.table(np.flatnonzero(gpu)),
+        gpu_events=rows.gpu.table(_chosen(gpu)),
         comm_records=comm_table,
-        launches=rows.launches.table(np.flatnonzero(launches)),
-        cpu_marks=rows.marks.table(np.flatnonzero(marks)),
+        launches=rows.launches.table(_chosen(launches)),
+        cpu_marks=rows.marks.table(_chosen(marks)),
         steps=_steps(rows, gpu, marks),
         outside_window=_outside(rows, gpu),
         comm=comm,
     )
+
+
+def _chosen(mask: Mask) -> npt.NDArray[np.int64] | None:
+    """The rows of a mask; None for all of them, which saves a copy."""
+    return None if mask.all() else np.flatnonzero(mask)
 
 
 def _outside(rows: Rows, gpu: Mask) -> int:
