@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from heuristics import arguments, batches, kernels, shapes, spans
+from heuristics import arguments, batches, kernels, nvtx_calls, shapes, spans
 from heuristics import groups as process_groups
 from heuristics.arguments import Arguments
 from heuristics.arrays import NULL, codes, ints
@@ -173,7 +173,7 @@ class _Labeller:
             self.trace.groups,
             self.records.table,
             self.trace.identity,
-            metadata=self.seen.metadata,
+            metadata=self.seen.communicator,
             plain=self.seen.plain,
             size=self.ranks,
             at_least_two=self.decision.primitive == SEND_RECV,
@@ -190,7 +190,7 @@ class _Labeller:
         """How much each call moves."""
         groups, group = self.groups
         members = np.array([*(size or NULL for size in groups.column("size").to_pylist()), NULL], dtype=np.int64)
-        written = at(ints(self.records.table, "group_size"), self.seen.metadata)
+        written = at(ints(self.records.table, "group_size"), self.seen.communicator)
         n = first(members[group], np.where(written > 0, written, NULL), self.ranks)
         itemsize = np.array([*(ITEMSIZE[name] for name in NAMES), NULL], dtype=np.int64)[self.given.dtype]
         own = first(self.given.own, process_groups.position(groups, group, self.trace.identity.rank))
@@ -204,7 +204,8 @@ class _Labeller:
             arguments.kept(self.given, own),
         )
         message = at(ints(self.records.table, "message_bytes"), first(self.seen.metadata, self.seen.nvtx))
-        return with_message_bytes(known, self.decision.primitive, self.direction, message)
+        known = with_message_bytes(known, self.decision.primitive, self.direction, message, itemsize)
+        return nvtx_calls.with_parts(known, self.records, self.seen, self.decision.primitive)
 
     @cached_property
     def interval(self) -> tuple[Ints, Ints]:

@@ -160,8 +160,8 @@ def payload(
     return Payload(ins, outs, n, size, sent)
 
 
-def with_message_bytes(known: Payload, primitive: Ints, direction: Ints, message: Ints) -> Payload:
-    """Sizes of calls of which only the bytes are known, not the element type.
+def with_message_bytes(known: Payload, primitive: Ints, direction: Ints, message: Ints, itemsize: Ints) -> Payload:
+    """Sizes of calls of which the bytes are known, not the elements; and the elements where their type is.
 
     Args:
         known: what elements and types give; what is there stays.
@@ -169,6 +169,7 @@ def with_message_bytes(known: Payload, primitive: Ints, direction: Ints, message
         direction: position in `DIRECTIONS`, or `NULL`.
         message: bytes of the argument that NCCL counts (nccl.h): what one rank hands in, of a reduce-scatter what it
             gets, of an all-to-all what goes to one peer; `NULL` where not recorded.
+        itemsize: bytes per element, `NULL` where the type is not known.
     """
     rows = (known.size_bytes == NULL) & (message >= 0)
     if not rows.any():
@@ -178,8 +179,14 @@ def with_message_bytes(known: Payload, primitive: Ints, direction: Ints, message
     ins = np.where(np.isin(primitive, (REDUCE_SCATTER, ALL_TO_ALL, SCATTER)), whole, message)
     outs = np.where(np.isin(primitive, (ALL_GATHER, ALL_TO_ALL, GATHER)), whole, message)
     said = payload(primitive, direction, ins, outs, n, np.ones_like(n), none(len(n)))
+    counted = [
+        np.where((itemsize > 0) & (x >= 0), x // np.maximum(itemsize, 1), NULL)
+        for x in (said.in_nelems, said.out_nelems)
+    ]
     return replace(
         known,
+        in_nelems=np.where(rows & (known.in_nelems == NULL), counted[0], known.in_nelems),
+        out_nelems=np.where(rows & (known.out_nelems == NULL), counted[1], known.out_nelems),
         size_bytes=np.where(rows, said.size_bytes, known.size_bytes),
         sent_bytes=np.where(rows, said.sent_bytes, known.sent_bytes),
     )
