@@ -70,3 +70,11 @@ def _spool(source: Source, target: Path) -> None:
         free = shutil.disk_usage(target.parent).free >> 20
         hint = f"decompress it first ({free} MiB are free in {target.parent.parent})"
         raise InputError(f"cannot be unpacked ({error.strerror or error})", path=source.name, hint=hint) from None
+
+
+def read_tables_directory(path: Path) -> list[RankTrace]:
+    """Read a directory with what ``nsys stats`` and its recipes printed of one report; see `read`."""
+    from parsers.nsys.stats import directory_store
+
+    size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    return read_store(directory_store(path, str(path)), path, str(path), size)

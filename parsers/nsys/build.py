@@ -58,7 +58,8 @@ def rank_trace(report: Report, part: Part, identity: RankIdentity, notes: Sequen
     """One rank of a report."""
     facts = report.facts
     others = report.nvtx.others
-    number, start, dur = steps(others, part.others)
+    nccl = report.nvtx.nccl
+    number, start, dur = steps(others, part.others, nccl.start[part.nccl][nccl.kind[part.nccl] == CALL])
     step_table = Columns(tables.STEPS, {})
     step_table.add(len(number), {"number": number, "ts_ns": start + facts.base_ns, "dur_ns": dur})
     metadata: dict[str, object] = {

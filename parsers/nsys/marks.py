@@ -84,16 +84,17 @@ def _choose(name: str) -> int:
     return NOTE if name else DROP
 
 
-def steps(ranges: Ranges, rows: Ints) -> tuple[Ints, Ints, Ints]:
+def steps(ranges: Ranges, rows: Ints, calls: Ints) -> tuple[Ints, Ints, Ints]:
     """The steps of a rank: number, start, duration, in order of time.
 
-    Numbered ranges win; then ranges that are called a step and repeat; then executions of the XLA module that takes
-    the most time, if it ran more than once. Of each, those of the thread that has most of them; ranges inside another
-    one of the same kind are no steps.
+    Numbered ranges win; then ranges that are called a step and repeat; then executions of an XLA module that ran more
+    than once: of the one in which most of NCCL is called, else of the one that takes the most time. Of each, those of
+    the thread that has most of them; ranges inside another one of the same kind are no steps.
 
     Args:
         ranges: of the report.
         rows: those of the rank.
+        calls: when it called NCCL, ns.
     """
     numbers = np.array([*(_number(name) for name in ranges.names), NULL], np.int64)[ranges.name[rows]]
     numbered = rows[numbers != NULL]
@@ -101,7 +102,7 @@ def steps(ranges: Ranges, rows: Ints) -> tuple[Ints, Ints, Ints]:
         chosen = _outermost(ranges, _busiest_thread(ranges, numbered))
         named = np.array([*(_number(name) for name in ranges.names), NULL], np.int64)[ranges.name[chosen]]
         return named, ranges.start[chosen], ranges.end[chosen] - ranges.start[chosen]
-    for chosen in (_unnumbered(ranges, rows), _modules(ranges, rows)):
+    for chosen in (_repeated(ranges, rows, calls, _WHOLE_STEP), _repeated(ranges, rows, calls, _XLA_MODULE)):
         if len(chosen) > 1:
             return np.arange(len(chosen)), ranges.start[chosen], ranges.end[chosen] - ranges.start[chosen]
     empty = np.empty(0, np.int64)
@@ -113,29 +114,18 @@ def _number(name: str) -> int:
     return int(match[match.lastindex or 1]) if match else NULL
 
 
-def _unnumbered(ranges: Ranges, rows: Ints) -> Ints:
-    called = np.array([*(_WHOLE_STEP.match(name) is not None for name in ranges.names), False])[ranges.name[rows]]
-    return _most_of_one_name(ranges, rows[called])
-
-
-def _modules(ranges: Ranges, rows: Ints) -> Ints:
-    called = np.array([*(_XLA_MODULE.match(name) is not None for name in ranges.names), False])[ranges.name[rows]]
-    return _most_of_one_name(ranges, rows[called])
-
-
-def _most_of_one_name(ranges: Ranges, rows: Ints) -> Ints:
-    """The ranges of the one name, among those that repeat, that take the most time."""
+def _repeated(ranges: Ranges, rows: Ints, calls: Ints, called: re.Pattern[str]) -> Ints:
+    """The ranges of one name among those that are called so and repeat: that with most calls, then most time."""
+    rows = rows[np.array([*(called.match(name) is not None for name in ranges.names), False])[ranges.name[rows]]]
     if not len(rows):
         return rows
     names, place, count = np.unique(ranges.name[rows], return_inverse=True, return_counts=True)
-    total = np.bincount(place, weights=(ranges.end[rows] - ranges.start[rows]).astype(np.float64))
-    total[count < 2] = -1.0
-    best = int(np.argmax(total))
-    return (
-        _outermost(ranges, _busiest_thread(ranges, rows[ranges.name[rows] == names[best]]))
-        if total[best] >= 0
-        else rows[:0]
-    )
+    moments = np.sort(calls)
+    inside = np.searchsorted(moments, ranges.end[rows]) - np.searchsorted(moments, ranges.start[rows])
+    held = np.bincount(place, weights=inside)
+    time = np.bincount(place, weights=(ranges.end[rows] - ranges.start[rows]).astype(np.float64))
+    best = max(range(len(names)), key=lambda index: (count[index] > 1, held[index], time[index]))
+    return _outermost(ranges, _busiest_thread(ranges, rows[ranges.name[rows] == names[best]]))
 
 
 def _busiest_thread(ranges: Ranges, rows: Ints) -> Ints:

@@ -27,7 +27,7 @@ class Part:
 
     Attributes:
         process: as in `parsers.nsys.gpu.GpuRows`.
-        device: CUDA device; None where the process used no GPU.
+        device: CUDA device; None where the process used no GPU, or its number is not recorded.
         gpu: its rows of the GPU table.
         launches: its rows of the launches.
         nccl: its ranges of NCCL.
@@ -96,7 +96,8 @@ def _share(report: Report, process: int, devices: Sequence[int], extra: int, *, 
         mine = None if whole else np.flatnonzero((gpu.process == process) & (gpu.device == devices[0]))
         own = None if whole and (launches.process == process).all() else _launches_of(report, process, mine)
         known = with_log(members, report.log, process & THREAD_MASK, None)
-        return [Part(process, devices[0], mine, own, nccl, others, tuple(known), from_start, extra)]
+        device = None if devices[0] < 0 else devices[0]
+        return [Part(process, device, mine, own, nccl, others, tuple(known), from_start, extra)]
     parts = []
     owner = _owner_of_ranges(report, process, devices, nccl)
     threads = _threads(report, process)

@@ -1,0 +1,207 @@
+"""The tables that ``nsys stats`` prints (CSV), and those of its recipes (Parquet), as tables of an export.
+
+They lack payloads, mostly also processes or streams; what they hold goes the way of every export.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from parsers.columns import NULL, Ints
+from parsers.errors import InputError
+from parsers.nsys.arrow_store import ArrowStore, tables_store
+from parsers.nsys.schema import ENVIRONMENT, GPUS
+from parsers.nsys.stats_tables import Frame, as_table, tables_of
+from parsers.source import Source
+
+_UNIT = re.compile(r"\s*\((?P<unit>ns|nsec|us|usec|μs|µs|ms|msec|s|sec)\)\Z")
+_NANOSECONDS = {"ns": 1, "nsec": 1, "us": 10**3, "usec": 10**3, "μs": 10**3, "µs": 10**3, "ms": 10**6, "msec": 10**6}
+_SECOND = 10**9
+_HEAD = re.compile(rb'\A"?(?:(?:API )?Start \([^,)]{1,6}\)|Name)"?,"?(?:Duration|End|API Dur|Projected Start) \(')
+_SUMMARY = re.compile(rb'\A"?Time \(%\)"?,"?Total Time \(')
+_PRINTED = re.compile(r"(?:nvtx_pushpop|nvtx_gpu_proj|cuda_gpu|cuda_kern_exec)_trace\.csv(?:\.\w+)?\Z")
+_RECIPE = ("trace.parquet",)
+_NAMED_TUPLE = re.compile(r"\('TARGET_INFO_GPU', '(?P<name>\w+)'\)\Z")
+
+
+def is_table(head: bytes) -> bool:
+    """Whether a text begins like a table of ``nsys stats`` with a time line, or like one of its summaries."""
+    return bool(_HEAD.match(head) or _SUMMARY.match(head))
+
+
+def table_store(source: Source) -> ArrowStore:
+    """One printed table.
+
+    Raises:
+        InputError: it is a summary, or is damaged.
+    """
+    if _SUMMARY.match(source.head):
+        hint = "give cuda_gpu_trace, cuda_kern_exec_trace or nvtx_pushpop_trace, better the report itself"
+        raise InputError("is a summary of nsys stats: it has no time line", path=source.name, hint=hint)
+    return _store([_csv(source)], source.name, {})
+
+
+def directory_store(path: Path, name: str) -> ArrowStore:
+    """What belongs to one report among the files of a directory: printed tables, outputs of recipes, metadata.
+
+    Raises:
+        InputError: there is no table among them.
+    """
+    from parsers.source import open_source
+
+    frames: list[Frame] = []
+    more: dict[str, pa.Table] = {}
+    for file in sorted([*path.iterdir(), *path.glob("*/trace.parquet")]):
+        if not file.is_file():
+            continue
+        if file.name.endswith(_RECIPE):
+            frames.append(_parquet(file))
+        elif file.name.endswith(".parquet"):
+            more |= _devices(file)
+        elif ".csv" in file.suffixes:
+            with open_source(file) as source:
+                if is_table(source.head) and not _SUMMARY.match(source.head):
+                    frames.append(_csv(source))
+        elif file.name.startswith("system-metadata"):
+            more |= _environment(file)
+    return _store(frames, name, more)
+
+
+def is_directory(path: Path) -> bool:
+    """Whether a directory holds the tables of one report: printed ones under their usual names, or a recipe's."""
+    try:
+        names = [file.name for file in path.iterdir()]
+    except OSError:
+        return False
+    printed = re.compile(
+        r"(?:nvtx_pushpop_trace|nvtx_gpu_proj_trace|cuda_gpu_trace|cuda_kern_exec_trace)\.csv(?:\.\w+)?\Z"
+    )
+    return any(printed.search(name) for name in names) or (
+        "trace.parquet" in names and any(name.endswith(".nsys-analysis") for name in names)
+    )
+
+
+def _store(frames: list[Frame], name: str, more: Mapping[str, pa.Table]) -> ArrowStore:
+    tables = tables_of(frames)
+    if not tables:
+        raise InputError("holds no table of nsys stats with a time line", path=name, hint="give the report itself")
+    return tables_store({**more, **tables}, name)
+
+
+# -- reading
+
+
+class _Text(io.RawIOBase):
+    """A source as a file."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, target: Any) -> int:
+        return self._source.readinto(memoryview(target))
+
+
+def _csv(source: Source) -> Frame:
+    from pyarrow import csv
+
+    try:
+        table = csv.read_csv(
+            io.BufferedReader(_Text(source), 1 << 20),
+            parse_options=csv.ParseOptions(newlines_in_values=True),
+            convert_options=csv.ConvertOptions(strings_can_be_null=True),
+        )
+    except pa.ArrowException as error:
+        hint = "print it again: nsys stats -f csv"
+        raise InputError(f"is a damaged table of nsys stats ({error})", path=source.name, hint=hint) from None
+    return _frame(table)
+
+
+def _parquet(path: Path) -> Frame:
+    import pyarrow.parquet as pq
+
+    try:
+        return _frame(pq.read_table(path))
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"cannot be read as Parquet ({error})", path=str(path)) from None
+
+
+def _frame(table: pa.Table) -> Frame:
+    """Columns by their name without unit, times in ns, names in one spelling over the years."""
+    found: dict[str, npt.NDArray[Any] | list[Any]] = {}
+    for name in table.column_names:
+        unit = _UNIT.search(name)
+        bare = name[: unit.start()] if unit else name
+        column = table.column(name)
+        scale = _NANOSECONDS.get(unit["unit"], _SECOND) if unit else 1
+        if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+            found[_SPELLINGS.get(bare, bare)] = _numbers(column, scale)
+        else:
+            found[_SPELLINGS.get(bare, bare)] = column.to_pylist()
+    return found
+
+
+_SPELLINGS = {  # recipes of 2025 and later
+    "Text": "Name",
+    "Range ID": "RangeId",
+    "Range Stack": "RangeStack",
+    "Children Count": "NumChild",
+    "Stack Level": "Lvl",
+}
+
+
+def _numbers(column: pa.ChunkedArray, scale: int) -> Ints:
+    if pa.types.is_integer(column.type):
+        whole = np.asarray(column.cast(pa.int64()).fill_null(NULL).to_numpy(), dtype=np.int64)
+        return np.where(whole == NULL, NULL, whole * scale)
+    values = np.asarray(column.cast(pa.float64()).fill_null(float("nan")).to_numpy(), dtype=np.float64)
+    good = np.isfinite(values) & (np.abs(values) < 2**62 / scale)
+    return np.where(good, np.rint(np.where(good, values, 0.0) * scale), NULL).astype(np.int64)
+
+
+# -- metadata beside the tables (NVIDIA/JAX-Toolbox nsys-jax)
+
+
+def _environment(path: Path) -> dict[str, pa.Table]:
+    try:
+        rows = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    rows = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    return {
+        ENVIRONMENT: as_table(
+            {
+                "name": [str(row.get("name", "")) for row in rows],
+                "nameEnum": np.array(
+                    [n if isinstance(n := row.get("nameEnum"), int) else NULL for row in rows], np.int64
+                ),
+                "value": [str(row.get("value", "")) for row in rows],
+            }
+        )
+    }
+
+
+def _devices(path: Path) -> dict[str, pa.Table]:
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(path)
+    except (pa.ArrowException, OSError):
+        return {}
+    renamed = {match["name"]: table.column(n) for n in table.column_names if (match := _NAMED_TUPLE.match(n))}
+    if "id" not in renamed:
+        return {}
+    if "cuDevice" in table.column_names:
+        renamed["cuDevice"] = table.column("cuDevice")
+    return {GPUS: pa.table(renamed)}
