@@ -74,6 +74,13 @@ KNOWN = (
         ("distorted duration", "yes", "rounded", "", "", "", "", "in verbose lines"),
     ),
     KnownFormat(
+        "execution_trace",
+        "PyTorch execution trace (JSON), MLCommons Chakra (.et and JSON)",
+        "parsers.chakra",
+        "a JSON object whose first key is schema with a version, one with workload_graph, or length-prefixed protobuf",
+        ("of Chakra's kernels", "yes", "yes", "of PyTorch's", "declared ones", "group name", "", "file, groups"),
+    ),
+    KnownFormat(
         "kineto",
         "PyTorch profiler trace (Kineto, Chrome JSON)",
         "parsers.kineto",
