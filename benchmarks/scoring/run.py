@@ -5,19 +5,19 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from benchmarks.scoring import cases
-from benchmarks.scoring.answers import Answer, Truth, answer_of
+from benchmarks.scoring.answers import DEGREES, NULL, WRONG, Answer, Truth, answer_of, judge
 from benchmarks.scoring.baselines import BASELINES
 from benchmarks.scoring.cases import Case
 from benchmarks.synthesis.generate import simulate
 from heuristics.label import label
 from heuristics.labelled import LabelledRank
 from heuristics.layout import infer
-from heuristics.verdict import Layout
 from parsers import read
 
 GIVEN = {
@@ -28,27 +28,54 @@ GIVEN = {
     "d": "d kernels only",
 }
 """What is left in the traces, as it is called in tables."""
+PROMISE = 0.9
 
 
 @dataclass(frozen=True)
 class Result:
-    """One answer: the case, what was given, the truth, what was inferred and what baselines say."""
+    """One answer: the case, what was given, the truth, what was inferred and what the baselines say."""
 
     name: str
     source: str
+    family: str
     given: str  # a | names ignored | b | c | d
     ranks: str  # all | one
     truth: Truth
     answer: Answer
-    layout: Layout
-    guesses: dict[str, Answer]
+    guesses: Mapping[str, Answer]
+
+    @cached_property
+    def verdicts(self) -> dict[str, str]:
+        """Per known field: right, null or wrong."""
+        return judge(self.truth, self.answer)
+
+    @property
+    def wrong(self) -> list[str]:
+        """Fields answered wrongly."""
+        return [field for field, verdict in self.verdicts.items() if verdict == WRONG]
+
+    @property
+    def null(self) -> list[str]:
+        """Fields left open that are not right so."""
+        return [field for field, verdict in self.verdicts.items() if verdict == NULL]
+
+    @property
+    def exact(self) -> bool:
+        """Whether every known degree is right."""
+        return not any(field in DEGREES for field in (*self.wrong, *self.null))
+
+    @property
+    def broken_promise(self) -> bool:
+        """A wrong degree stated with confidence."""
+        return self.answer.confidence >= PROMISE and any(field in DEGREES for field in self.wrong)
 
 
 def results(case: Case) -> Iterator[Result]:
     """Every way of giving a case: with and without names, or at each metadata level; all ranks and single ones."""
     if case.entry is None:
         assert case.folder is not None
-        yield from _on_disk(case, case.folder)
+        yield from _given(case, case.folder, "a", use_names=True)
+        yield from _given(case, case.folder, "names ignored", use_names=False)
         return
     job = simulate(case.entry.spec)
     for level in case.entry.levels:
@@ -60,15 +87,10 @@ def results(case: Case) -> Iterator[Result]:
             shutil.rmtree(folder)
 
 
-def _on_disk(case: Case, folder: Path) -> Iterator[Result]:
-    yield from _given(case, folder, "a", use_names=True)
-    yield from _given(case, folder, "names ignored", use_names=False)
-
-
 def files(folder: Path) -> list[Path]:
     """The traces of a folder, in the order of the ranks."""
     found = [p for p in folder.glob("*.json*") if p.name not in ("truth.json", "EXPECT.json")]
-    return sorted(found, key=lambda path: [int(n) for n in re.findall(r"\d+", path.name)] or [0])
+    return sorted(found, key=lambda path: ([int(n) for n in re.findall(r"\d+", path.name)] or [0], path.name))
 
 
 def _given(case: Case, folder: Path, given: str, *, use_names: bool) -> Iterator[Result]:
@@ -87,8 +109,9 @@ def _result(
     which: str,
     truth: Truth,
     ranks: Sequence[LabelledRank],
-    guesses: dict[str, Answer],
+    guesses: Mapping[str, Answer],
     use_names: bool,
 ) -> Result:
     layout = infer(ranks, use_names=use_names).layout
-    return Result(case.name, case.source, given, which, truth, answer_of(layout), layout, guesses)
+    family = case.entry.family if case.entry is not None else case.source
+    return Result(case.name, case.source, family, given, which, truth, answer_of(layout), guesses)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 
@@ -21,12 +22,12 @@ class Group:
     ranks: Sequence[int]
     backend: str = "cuda:nccl"
 
-    @property
+    @cached_property
     def size(self) -> int:
         """How many ranks are in it."""
         return len(self.ranks)
 
-    @property
+    @cached_property
     def stride(self) -> int | None:
         """The distance of neighbours, or None where it is not constant."""
         if self.size < 2:

@@ -149,7 +149,7 @@ def stage_params(spec: Spec, chunk: Chunk) -> tuple[int, int]:
 def dense_layer_params(spec: Spec, layer: int) -> int:
     """Parameters of one layer outside of experts, on one tensor-parallel rank."""
     m = spec.model
-    own = m.attention_params // spec.tp + 2 * m.hidden
+    own = (m.attention_params + m.split_biases) // spec.tp + m.shared_params
     return own + (m.hidden * m.experts if m.is_moe(layer) else m.mlp_params // spec.tp)
 
 
@@ -163,8 +163,8 @@ def end_params(spec: Spec, chunk: Chunk) -> int:
     """Embedding and head."""
     table = spec.model.vocab * spec.model.hidden // spec.tp
     if chunk.first and chunk.last:
-        return (1 if spec.model.tied else 2) * table + spec.model.hidden
-    return (table if chunk.first else 0) + (table + spec.model.hidden if chunk.last else 0)
+        return (1 if spec.model.tied else 2) * table + spec.model.norm_params
+    return (table if chunk.first else 0) + (table + spec.model.norm_params if chunk.last else 0)
 
 
 def small_params(spec: Spec, own: Sequence[Chunk]) -> int:
@@ -172,7 +172,7 @@ def small_params(spec: Spec, own: Sequence[Chunk]) -> int:
     m = spec.model
     layers = [layer for chunk in own for layer in chunk.layers]
     routers = sum(m.hidden * m.experts for layer in layers if m.is_moe(layer))
-    return 2 * m.hidden * len(layers) + routers + (m.hidden if any(c.last for c in own) else 0)
+    return m.shared_params * len(layers) + routers + (m.norm_params if any(c.last for c in own) else 0)
 
 
 def tensors(spec: Spec, chunk: Chunk) -> list[tuple[str, int]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import TypeAlias
 
 
@@ -220,6 +220,7 @@ ORDERS: dict[str, Callable[[int, int, int, int], list[Act]]] = {
 }
 
 
+@lru_cache(maxsize=16)
 def with_transfers(schedule: str, pp: int, v: int, m: int) -> list[list[Act]]:
     """Every rank's acts with sends and receives among them, one by one.
 

@@ -8,10 +8,14 @@ whose partner is not simulated waits for a drawn time instead, so that a few ran
 from __future__ import annotations
 
 import random
-from collections import defaultdict
+import zlib
+from collections import defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import log
+from typing import TypeAlias
 
+from benchmarks.synthesis.groups import Group
 from benchmarks.synthesis.links import Links
 from benchmarks.synthesis.program import (
     AUTOGRAD,
@@ -76,6 +80,10 @@ class _Meeting:
     ready: dict[int, float] = field(default_factory=dict)
 
 
+Key: TypeAlias = tuple[object, ...]
+"""One meeting: the group (or the pair of ranks in it) and how many there were before."""
+
+
 class DeadlockError(RuntimeError):
     """No rank can go on: the programs do not fit each other."""
 
@@ -92,7 +100,7 @@ class _Rank:
         self.tail: dict[str, float] = defaultdict(float)
         self.pending: dict[str, int] = {}  # stream -> launch that is not over
         self.ends: dict[int, float] = {}  # launch -> end
-        self.open_keys: dict[int, list[tuple[object, ...]]] = {}
+        self.open_keys: dict[int, list[Key]] = {}
         self.calls: dict[object, int] = defaultdict(int)
         self.launched: dict[int, Done] = {}
         self.marks: list[tuple[Begin, str, float]] = []
@@ -107,8 +115,12 @@ class Simulator:
     def __init__(self, programs: Mapping[int, Program], spec: Spec, links: Links) -> None:
         self.spec, self.links = spec, links
         self.ranks = {r: _Rank(p, random.Random(f"{spec.seed}:{r}")) for r, p in programs.items()}
-        self.meetings: dict[tuple[object, ...], _Meeting] = {}
-        self.settled: dict[tuple[object, ...], float] = {}
+        self.meetings: dict[Key, _Meeting] = {}
+        self.settled: dict[Key, float] = {}
+        self.present: dict[tuple[str, int], int] = {}  # group -> how many of its ranks are simulated
+        self.waiting: dict[Key, list[_Rank]] = defaultdict(list)
+        self.ready = deque(self.ranks.values())
+        self.missing: Key = ()  # what the last operation that could not be done waits for
 
     def run(self) -> dict[int, Timeline]:
         """The timeline of every simulated rank.
@@ -116,11 +128,9 @@ class Simulator:
         Raises:
             DeadlockError: ranks wait for each other.
         """
-        going = True
-        while going:
-            going = False
-            for rank in self.ranks.values():
-                going |= self._advance(rank)
+        while self.ready:
+            rank = self.ready.popleft()
+            self._advance(rank)
         stuck = {r: s.program.operations[s.place] for r, s in self.ranks.items() if s.place < len(s.program.operations)}
         if stuck:
             raise DeadlockError(f"{len(stuck)} ranks wait: {dict(list(stuck.items())[:4])}")
@@ -128,13 +138,14 @@ class Simulator:
             self._close(rank)
         return {r: s.timeline for r, s in self.ranks.items()}
 
-    def _advance(self, rank: _Rank) -> bool:
-        """As far as the rank can go; whether it moved."""
-        operations, moved = rank.program.operations, False
-        while rank.place < len(operations) and self._step(rank, operations[rank.place], rank.place):
+    def _advance(self, rank: _Rank) -> None:
+        """As far as the rank can go; then it waits for the meeting that is missing."""
+        operations = rank.program.operations
+        while rank.place < len(operations):
+            if not self._step(rank, operations[rank.place], rank.place):
+                self.waiting[self.missing].append(rank)
+                return
             rank.place += 1
-            moved = True
-        return moved
 
     def _step(self, rank: _Rank, op: object, place: int) -> bool:
         """Do one operation if what it depends on is known."""
@@ -220,46 +231,59 @@ class Simulator:
         rank.pending[stream] = place
         return True
 
-    def _meet(self, rank: _Rank, message: Message, ready: float) -> tuple[object, ...]:
+    def _meet(self, rank: _Rank, message: Message, ready: float) -> Key:
         """Register at a collective or message; settle it when all who are simulated have come."""
-        me = rank.program.rank
+        me, group = rank.program.rank, message.group
         if message.peer is None:
-            count = rank.calls[message.group.name]
-            rank.calls[message.group.name] += 1
-            key: tuple[object, ...] = (message.group.name, tuple(message.group.ranks[:2]), count)
-            others = [r for r in self.ranks if r in _ranks(message.group.ranks)]
+            count = rank.calls[group.name]
+            rank.calls[group.name] += 1
+            key: Key = (group.name, group.ranks[0], count)
+            expected = self._present(group)
         else:
             way = (me, message.peer) if message.words[0] == "send" else (message.peer, me)
-            count = rank.calls[message.group.name, way]
-            rank.calls[message.group.name, way] += 1
-            key = (message.group.name, way, count)
-            others = [r for r in way if r in self.ranks]
-        meeting = self.meetings.setdefault(key, _Meeting(len(others)))
+            count = rank.calls[group.name, way]
+            rank.calls[group.name, way] += 1
+            key = (group.name, way, count)
+            expected = 1 + (message.peer in self.ranks)
+        meeting = self.meetings.get(key)
+        if meeting is None:
+            meeting = self.meetings[key] = _Meeting(expected)
         meeting.ready[me] = ready
-        if len(meeting.ready) == meeting.expected:
+        if len(meeting.ready) == expected:
             self._settle(key, meeting, message)
         return key
 
-    def _settle(self, key: tuple[object, ...], meeting: _Meeting, message: Message) -> None:
-        chance = random.Random(f"{self.spec.seed}:{key}")
+    def _present(self, group: Group) -> int:
+        name = (group.name, group.ranks[0])
+        if name not in self.present:
+            members = group.ranks if isinstance(group.ranks, range) else frozenset(group.ranks)
+            self.present[name] = sum(rank in members for rank in self.ranks)
+        return self.present[name]
+
+    def _settle(self, key: Key, meeting: _Meeting, message: Message) -> None:
+        chance = zlib.crc32(f"{self.spec.seed}:{key}".encode()) / 2**32
         last = max(meeting.ready.values())
         people = 2 if message.peer is not None else message.group.size
         if meeting.expected < people:
-            last += chance.expovariate(1 / self.links.absent_wait_us)
+            last -= self.links.absent_wait_us * log(1.0 - chance)
         us = self.links.transfer_us(message, next(iter(meeting.ready)))
-        self.settled[key] = last + us * chance.lognormvariate(0.0, 0.06)
+        self.settled[key] = last + us * (0.94 + 0.16 * (chance * 1024 % 1.0))
         del self.meetings[key]
+        self.ready.extend(self.waiting.pop(key, ()))
 
     def _end(self, rank: _Rank, place: int) -> float | None:
         """When a launch was over, or None while that is open."""
         if place in rank.ends:
             return rank.ends[place]
-        keys = rank.open_keys[place]
-        if any(key not in self.settled for key in keys):
-            return None
+        latest = 0.0
+        for key in rank.open_keys[place]:
+            end = self.settled.get(key)
+            if end is None:
+                self.missing = key
+                return None
+            latest = max(latest, end)
         done = rank.launched[place]
-        end = max(self.settled[key] for key in keys) + rank.noise.uniform(0.0, 1.5)
-        done.end_us = max(end, done.start_us + 2.0)
+        done.end_us = max(latest + rank.noise.uniform(0.0, 1.5), done.start_us + 2.0)
         rank.ends[place] = done.end_us
         return done.end_us
 
@@ -281,8 +305,3 @@ class Simulator:
                 raise DeadlockError(f"rank {rank.program.rank}: {stream} never ends")
         while rank.marks:
             self._end_mark(rank)
-
-
-def _ranks(ranks: object) -> object:
-    """Ranks in a form with fast membership."""
-    return ranks if isinstance(ranks, range) else frozenset(ranks)  # type: ignore[call-overload]

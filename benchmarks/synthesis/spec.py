@@ -29,6 +29,7 @@ class Model:
     expert_ffn: int = 1408
     dense_layers: int = 0  # first layers without experts
     tied: bool = False
+    bias: bool = False  # linear layers and LayerNorm with biases, as in GPT-2
 
     @property
     def kv_width(self) -> int:
@@ -49,6 +50,21 @@ class Model:
     def expert_params(self) -> int:
         """Weights of one expert."""
         return (3 if self.gated else 2) * self.hidden * self.expert_ffn
+
+    @property
+    def norm_params(self) -> int:
+        """Weights of one normalisation."""
+        return (2 if self.bias else 1) * self.hidden
+
+    @property
+    def shared_params(self) -> int:
+        """Weights of a layer that every tensor-parallel rank holds whole: norms, biases after row-parallel layers."""
+        return 2 * self.norm_params + (2 * self.hidden if self.bias else 0)
+
+    @property
+    def split_biases(self) -> int:
+        """Biases of a layer that are divided among tensor-parallel ranks."""
+        return self.hidden + 2 * self.kv_width + (2 if self.gated else 1) * self.ffn if self.bias else 0
 
     def is_moe(self, layer: int) -> bool:
         """Whether a layer has experts in place of the feed-forward block."""

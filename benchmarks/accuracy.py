@@ -1,0 +1,95 @@
+"""How often the inferred layout is right, by source and by what the traces say, and how sure it is.
+
+    python -m benchmarks.accuracy                       # everything that is there; about ten minutes
+    python -m benchmarks.accuracy --source bundled
+    python -m benchmarks.accuracy --source generated --scope quick --case 'megatron-tp*'
+    python -m benchmarks.accuracy --write               # docs/accuracy.md, and the table in the README
+
+Captured and published traces beside the checkout are found with ``--shared`` or ``COMMLENS_SHARED``. Exits with 1 where
+a wrong degree is stated with confidence 0.9 or more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import os
+import re
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from itertools import chain
+from pathlib import Path
+
+from benchmarks.scoring import cases, report, tables
+from benchmarks.scoring.cases import ROOT, Case
+from benchmarks.scoring.run import Result, results
+from benchmarks.synthesis.matrix import entries
+
+SOURCES = ("bundled", "captured", "published", "generated")
+MARKS = re.compile(r"(<!-- accuracy:begin -->\n).*?(<!-- accuracy:end -->)", re.DOTALL)
+
+
+def chosen(sources: list[str], scope: str, shared: Path | None, pattern: str) -> Iterator[Case]:
+    """The cases of some sources whose names match."""
+    ways = {
+        "bundled": cases.bundled,
+        "captured": lambda: cases.captured(shared),
+        "published": lambda: cases.published(shared),
+        "generated": lambda: cases.generated(entries(scope)),
+    }
+    for case in chain.from_iterable(ways[source]() for source in sources):
+        if fnmatch.fnmatch(case.name, pattern):
+            yield case
+
+
+def measure(case: Case) -> list[Result]:
+    """All answers to one case; a separate function so that processes can be given it."""
+    return list(results(case))
+
+
+def run(wanted: list[Case], jobs: int) -> Iterator[Result]:
+    """All answers, in the order of the cases."""
+    if jobs <= 1:
+        yield from chain.from_iterable(map(measure, wanted))
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        yield from chain.from_iterable(pool.map(measure, wanted))
+
+
+def write(found: list[Result]) -> None:
+    """Write docs/accuracy.md and the part of the README between its marks."""
+    (ROOT / "docs" / "accuracy.md").write_text(report.document(found), encoding="utf-8")
+    readme = ROOT / "README.md"
+    text = readme.read_text(encoding="utf-8")
+    readme.write_text(MARKS.sub(lambda m: f"{m[1]}{report.excerpt(found)}\n{m[2]}", text), encoding="utf-8")
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy", description=__doc__.splitlines()[0])
+    parser.add_argument("--source", action="append", choices=SOURCES, help="only this one; may be repeated")
+    parser.add_argument("--scope", choices=("quick", "full"), default="full", help="how many jobs to generate")
+    parser.add_argument("--case", default="*", help="a pattern for names")
+    parser.add_argument("--shared", type=Path, default=os.environ.get("COMMLENS_SHARED", ROOT.parent / "shared"))
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--write", action="store_true")
+    args = parser.parse_args()
+    shared = args.shared if args.shared.is_dir() else None
+    wanted = list(chosen(args.source or list(SOURCES), args.scope, shared, args.case))
+    found = []
+    for result in run(wanted, args.jobs):
+        found.append(result)
+        if result.ranks == "all":
+            print(f"{result.name:44s} {result.given:14s} {report.inferred(result):24s} {report.outcome(result)}")
+    if not found:
+        sys.exit("no case of that name")
+    for table in (tables.summary(found), tables.against_baselines(found), tables.reliability(found)):
+        print("\n" + report.aligned(table))
+    if args.write:
+        write(found)
+    sys.exit(any(result.broken_promise for result in found))
+
+
+if __name__ == "__main__":
+    main()
