@@ -31,7 +31,8 @@ FORMAT = "nccl_log"
 
 _SIGN = re.compile(
     rb"(?<![\w.\-])[\w.\-]{1,255}:\d{1,10}:\d{1,10} (?:\[\d{1,4}\] )?(?:\S{1,400}:\d{1,6} )?"
-    rb"(?:<[\d.]{1,24}> \S{1,200} )?NCCL (?:INFO|WARN|TRACE|CALL) |(?:\A|\n)[^\n]{0,24}\b[NR]CCL version ?:? ?\d+\.\d+\.\d+"
+    rb"(?:<[\d.]{1,24}> \S{1,200} )?NCCL (?:INFO|WARN|TRACE|CALL) "
+    rb"|(?:\A|\n)[^\n]{0,24}\b[NR]CCL version ?:? ?\d+\.\d+\.\d+"
 )
 
 PROCESSES = pa.schema(
