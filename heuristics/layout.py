@@ -66,7 +66,7 @@ def infer_views(ranks: Sequence[RankView]) -> Inference:
     undecided = open_dimensions(ranks, by_family)
     found = degrees(ranks, [s.axes for s in seen], explained, undecided)
     pipelines = [(s.view, claim) for s in seen for claim in s.roles.of("pp", "stage_link")[:1]]
-    plan = schedule(pipelines, found.pp.value)
+    plan = schedule(pipelines, found.pp.value) if found.pp.value != 1 else Schedule()
     layout = _layout(seen, found, plan)
     dims = (
         np.array(names, dtype=object)[s.view.family_of_call].tolist() for s, names in zip(seen, by_family, strict=True)

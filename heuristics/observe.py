@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from heuristics.arrays import NULL, code_of, codes, ints, lists
+from heuristics.phases import AUTOGRAD_THREAD
 from heuristics.view import (
     BACKWARD,
     FORWARD,
@@ -56,7 +57,7 @@ def view(rank: LabelledRank, *, use_names: bool = True) -> RankView:
         family_of_call=family_of_call,
         sequence=family_of_call[window],
         phases=phase[window],
-        attention_before=_attention_before(rank, since[window], launches[window], window),
+        attention_before=_attention_before(rank, since[window], launches[window], window, bounds[0]),
         backward_before=backward_before[window],
         backward_after=bool(_marks_between(autograd, launches[window][-1:], np.array([bounds[1]])).any()),
         steps=len(regular),
@@ -100,9 +101,9 @@ def _settled_phases(
 ) -> npt.NDArray[np.int64]:
     """Phases by position as well as by thread.
 
-    What follows the last backward work of its step is after backward (`OPTIMIZER`), whoever issued it; what directly
-    follows backward work within a step may still belong to it (a reduction issued by the framework once autograd has
-    returned), so it is `UNKNOWN`, not forward.
+    What precedes the first backward work of its step is forward, what follows the last is after backward (`OPTIMIZER`),
+    whoever issued it. What directly follows backward work within a step may still belong to it (a reduction that the
+    framework issues once autograd has returned), so it is `UNKNOWN`, not forward.
     """
     settled = phase.copy()
     place = np.empty(len(order), dtype=np.int64)
@@ -110,10 +111,13 @@ def _settled_phases(
     evidence = (phase == BACKWARD) | backward_before
     if not evidence.any():
         return settled
+    first = np.full(int(step.max(initial=0)) + 2, len(order), dtype=np.int64)
+    np.minimum.at(first, step[evidence], place[evidence])
+    settled[(phase == UNKNOWN) & (place < first[step]) & (first[step] < len(order))] = FORWARD
     last = np.full(int(step.max(initial=0)) + 2, -1, dtype=np.int64)
     np.maximum.at(last, step[evidence], place[evidence])
     early = (phase == FORWARD) | (phase == UNKNOWN)
-    settled[early & backward_before] = UNKNOWN
+    settled[early & backward_before] = UNKNOWN  # wins over forward by position: work was done just before
     ended = last[step]
     after = (place > ended) | ((place == ended) & backward_before)
     settled[early & after & (ended >= 0)] = OPTIMIZER
@@ -163,7 +167,8 @@ def _split_codes(table: pa.Table) -> npt.NDArray[np.int64]:
     primitive, names = codes(table, "primitive")
     listed_in, even_in, single_in = _spread(table, "in_split")
     listed_out, even_out, single_out = _spread(table, "out_split")
-    uneven = (listed_in & ~even_in) | (listed_out & ~even_out)
+    given, taken = ints(table, "in_nelems"), ints(table, "out_nelems")
+    uneven = (listed_in & ~even_in) | (listed_out & ~even_out) | ((given != taken) & (given >= 0) & (taken >= 0))
     single = listed_in & listed_out & single_in & single_out
     code = np.where(single, 1, np.where(uneven, 2, 0))
     return np.where(primitive == code_of(names, "all_to_all"), code, NULL)
@@ -301,20 +306,24 @@ def _mark_times(rank: LabelledRank, kind: str) -> npt.NDArray[np.int64]:
 
 
 def _inside_autograd(rank: LabelledRank, launches: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Which calls were issued while autograd evaluated a function on the same thread."""
+    """Which calls were issued while autograd evaluated a function on the same thread, or on a thread of its own."""
     marks, table = rank.trace.cpu_marks, rank.collectives
     kinds, names = codes(marks, "kind")
     rows = np.flatnonzero(kinds == code_of(names, "autograd"))
     start, end = ints(marks, "ts_ns")[rows], ints(marks, "ts_ns")[rows] + ints(marks, "dur_ns")[rows]
     thread, of_call = ints(marks, "tid")[rows], ints(table, "tid")
-    inside = np.zeros(len(launches), dtype=bool)
+    threads = rank.trace.metadata.get("threads")
+    own_threads = (
+        [t for t, name in threads.items() if AUTOGRAD_THREAD in str(name)] if isinstance(threads, dict) else []
+    )
+    inside: npt.NDArray[np.bool_] = np.isin(of_call, own_threads)
     for tid in np.unique(of_call):
         own, calls = thread == tid, of_call == tid
         order = np.argsort(start[own], kind="stable")
         reached = np.maximum.accumulate(end[own][order]) if own.any() else end[own]
         before = np.searchsorted(start[own][order], launches[calls], side="right")
         reached = np.concatenate([[np.iinfo(np.int64).min], reached])
-        inside[calls] = reached[before] > launches[calls]
+        inside[calls] |= reached[before] > launches[calls]
     return inside
 
 
@@ -327,14 +336,18 @@ def _named_times(rank: LabelledRank, wanted_name: Callable[[str, bool], bool]) -
 
 
 def _attention_before(
-    rank: LabelledRank, since: npt.NDArray[np.int64], upto: npt.NDArray[np.int64], window: npt.NDArray[np.int64]
+    rank: LabelledRank,
+    since: npt.NDArray[np.int64],
+    upto: npt.NDArray[np.int64],
+    window: npt.NDArray[np.int64],
+    begin: int,
 ) -> npt.NDArray[np.int64]:
     """Attention between neighbouring calls, on the clock where both are seen: kernels by start, operators by issue."""
     attention = _named_times(rank, _is_attention)
     if not rank.trace.on_gpu:
         return _marks_between(attention, since, upto)
     starts = ints(rank.collectives, "ts_ns")[window]
-    return _marks_between(attention, np.concatenate([starts[:1], starts[:-1]]), starts)
+    return _marks_between(attention, np.concatenate([np.minimum(starts[:1], begin), starts[:-1]]), starts)
 
 
 _ATTENTION_KERNELS = (

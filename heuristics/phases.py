@@ -40,7 +40,7 @@ _MARKS = (
     (FORWARD, re.compile(r"Forward \d+$")),
     (BACKWARD, re.compile(r"Backward \d+$")),
 )
-_AUTOGRAD_THREAD = "pt_autograd"
+AUTOGRAD_THREAD = "pt_autograd"
 
 
 def phase_of(trace: RankTrace, steps: Steps, thread: Ints, asked: Ints, primitive: Ints) -> Ints:
@@ -97,7 +97,7 @@ def _autograd_threads(trace: RankTrace, tid: Ints, backward: Bools) -> Ints:
     callers = [k for k, value in enumerate(kinds) if value in ("step", "optimizer")]
     main = np.unique(ints(trace.cpu_marks, "tid")[np.isin(kind, callers)])
     threads = trace.metadata.get("threads")
-    named = [t for t, n in threads.items() if _AUTOGRAD_THREAD in str(n)] if isinstance(threads, dict) else []
+    named = [t for t, n in threads.items() if AUTOGRAD_THREAD in str(n)] if isinstance(threads, dict) else []
     own = np.unique(tid[backward])
     own = own[~np.isin(own, main)] if len(main) else own[:0]
     return np.union1d(own, np.array(named, dtype=np.int64))

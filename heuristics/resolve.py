@@ -103,8 +103,14 @@ def _on_world(view: RankView, claims: Sequence[Claim]) -> tuple[RankView, dict[i
 def _placed(
     view: RankView, claims: Sequence[Claim], chosen: Mapping[int, int], doubtful: Mapping[int, int]
 ) -> RankView:
-    on = {index: group for n, group in {**chosen, **doubtful}.items() for index in claims[n].families}
-    families = tuple(_on(view, family, on.get(family.index, family.group)) for family in view.families)
+    found = {**chosen, **doubtful}
+    on = {index: group for n, group in found.items() for index in claims[n].families}
+    targets: dict[int, set[int]] = {}
+    for n, group in found.items():
+        targets.setdefault(claims[n].group, set()).add(group)
+    # What else runs on the stream of one group belongs to it.
+    along = {group: next(iter(to)) for group, to in targets.items() if len(to) == 1}
+    families = tuple(_on(view, f, on.get(f.index, along.get(f.group, f.group))) for f in view.families)
     return replace(view, families=families, doubtful=frozenset(doubtful.values()))
 
 

@@ -48,7 +48,7 @@ def schedule(ranks: Sequence[tuple[RankView, Claim]], pipeline_ranks: int | None
     seen = [(view, passes(view, claim)) for view, claim in ranks]
     stages = _stages(seen, pipeline_ranks)
     marked = [a for view, _ in seen if (a := annotated(view.actions, pipeline_ranks)) is not None]
-    if marked and max(a.virtual_stages for a in marked) > 1:
+    if marked and (max(a.virtual_stages for a in marked) > 1 or any(a.schedule for a in marked)):
         return _from_marks(marked, stages)
     simple = _simple(seen, pipeline_ranks, stages)
     if simple is not None:
@@ -98,6 +98,9 @@ def _interleaved(
             f"end ranks send {ends[0].sends} messages in {ends[0].backward_passes} backward passes: "
             f"m(2v-1) and m·v give {micro} microbatches over {virtual} chunks per rank"
         )
+        if all(p.forwards_first for _, p in seen):  # breadth first, or no more microbatches than the warm-up takes
+            also = "every forward pass comes before the first backward pass: the schedule's order does not show"
+            return Schedule(None, micro, virtual, stages, (reason, also))
         return Schedule("interleaved_1f1b", micro, virtual, stages, (reason,))
     reason = "the order of messages fits no schedule with one stage per rank; give the trace of the first stage"
     return Schedule(None, None, None, stages, (reason,))

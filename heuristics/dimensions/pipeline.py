@@ -61,6 +61,7 @@ class Passes:
         previous, following: global ranks of the neighbours, None where there is none or several.
         sends: messages sent per step.
         backward_passes: backward passes per step, counted between messages.
+        forwards_first: whether half of the messages lie before the first backward pass, as if all forwards did.
     """
 
     order: str
@@ -69,6 +70,7 @@ class Passes:
     following: int | None
     sends: int
     backward_passes: int
+    forwards_first: bool = False
 
 
 def passes(view: RankView, claim: Claim) -> Passes:
@@ -96,6 +98,7 @@ def passes(view: RankView, claim: Claim) -> Passes:
         following=following if position != "last" else None,
         sends=sum(f.direction == "send" for f in messages),
         backward_passes=_gaps_with_backward(view, where),
+        forwards_first=_messages_before_backward(view, where) >= len(where) // 2,
     )
 
 
@@ -119,6 +122,11 @@ def _gaps_with_backward(view: RankView, where: npt.NDArray[np.int64]) -> int:
     ran = total[ends] - total[where + 1] > 0
     ran[-1] |= view.backward_after
     return int(ran.sum())
+
+
+def _messages_before_backward(view: RankView, where: npt.NDArray[np.int64]) -> int:
+    busy = np.flatnonzero(view.backward_before | (view.phases == BACKWARD))
+    return int((where < busy[0]).sum()) if len(busy) else len(where)
 
 
 def simple_schedule(
@@ -175,6 +183,8 @@ def annotated(actions: tuple[str, ...], pipeline_ranks: int | None) -> Annotated
     stages = tuple(sorted({int(stage) for stage, _, _ in parsed}))
     micro = {int(number) for _, kind, number in parsed if kind == "F"}
     split = any(kind in "IW" for _, kind, _ in parsed)
+    passes = "".join("F" if kind == "F" else "B" for _, kind, _ in parsed)
+    breadth_first = "BF" not in passes and not fused
     v = len(stages)
     shape = _shape(stages, pipeline_ranks)
     if v == 1:
@@ -184,7 +194,8 @@ def annotated(actions: tuple[str, ...], pipeline_ranks: int | None) -> Annotated
     elif shape == "v":
         schedule = "zbv" if split else None
     elif shape == "looped":
-        schedule = "interleaved_zero_bubble" if split else "interleaved_1f1b"
+        whole = None if breadth_first else "interleaved_1f1b"  # looped breadth-first has no name in the document
+        schedule = "interleaved_zero_bubble" if split else whole
     else:
         schedule = None
     return Annotated(schedule, len(micro), v, stages)

@@ -79,14 +79,15 @@ def test_chunks_per_rank_follow_from_messages_and_passes() -> None:
 @pytest.mark.parametrize(
     ("actions", "ranks", "schedule", "micro", "virtual"),
     [
-        (("0F0", "4F0", "4B0", "0B0"), 4, "interleaved_1f1b", 1, 2),
+        (("0F0", "4F0", "4B0", "0F1", "0B0", "4F1", "4B1", "0B1"), 4, "interleaved_1f1b", 2, 2),
+        (("0F0", "0F1", "4F0", "4F1", "4B0", "4B1", "0B0", "0B1"), 4, None, 2, 2),
         (("0F0", "4F0", "4I0", "0I0", "4W0", "0W0"), 4, "interleaved_zero_bubble", 1, 2),
         (("0F0", "7F0", "7I0", "7W0", "0I0", "0W0"), 4, "zbv", 1, 2),
         (("0F0", "7F0", "(0F1;7B0)OVERLAP_F_B", "0B0"), 4, "dualpipe", 2, 2),
     ],
 )
 def test_marked_actions_name_the_schedule(
-    actions: tuple[str, ...], ranks: int, schedule: str, micro: int, virtual: int
+    actions: tuple[str, ...], ranks: int, schedule: str | None, micro: int, virtual: int
 ) -> None:
     found = annotated(actions, ranks)
     assert found is not None
