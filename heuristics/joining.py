@@ -13,12 +13,14 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from heuristics.communicators import joined as across_reports
 from heuristics.wires import GroupLinks, Wires
 from parsers import tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from parsers.nccl_log import NcclLog
     from parsers.tables import RankTrace
 
 TRACES = ("kineto", "nsys")
@@ -85,9 +87,8 @@ def join(sources: Sequence[RankTrace]) -> Joined:
     Args:
         sources: what the parsers made of all files, in any order.
     """
-    from parsers.nccl_log import NcclLog
-
-    logs = dict.fromkeys(s.witness for s in sources if isinstance(s.witness, NcclLog))
+    sources = across_reports(sources)
+    logs = dict.fromkeys(log for source in sources if (log := _log_of(source)) is not None)
     wires = Wires.of(logs) if logs else None
     notes: list[str] = []
     known = _Processes(sources)
@@ -107,6 +108,16 @@ def join(sources: Sequence[RankTrace]) -> Joined:
         conflicts=tuple(dict.fromkeys(conflicts)),
         notes=tuple(dict.fromkeys(notes)),
     )
+
+
+def _log_of(source: RankTrace) -> NcclLog | None:
+    """A log, or the log among the output that a report of Nsight Systems captured."""
+    from parsers.nccl_log import NcclLog
+
+    for found in (source.witness, getattr(source.witness, "log", None)):
+        if isinstance(found, NcclLog):
+            return found
+    return None
 
 
 def _main_format(sources: Sequence[RankTrace]) -> tuple[str, ...]:

@@ -18,8 +18,11 @@ _MAGIC = re.compile(r"[*?\[]")
 _DIGITS = re.compile(r"(\d+)")
 _MERGED = re.compile(r"merged-(?P<run>.+?)\.trace\.json(?:\.gz)?\Z")
 _TRACE_NAME = re.compile(r"\.json(?:\.gz|\.zst|\.xz)?\Z")
+_REMOTE_NAME = re.compile(r"\.(?:json|sqlite)(?:\.gz|\.zst|\.xz)?\Z")
 _JSON = (b"{", b"[")
 _NAMED_IN_NOTES = 3
+_EXPORTS = (".sqlite", "_pqtdir", "_arwdir", ".arrows", ".jsonl", ".nsys-rep", ".qdrep", ".qdstrm")
+"""Kinds of exports of one report of Nsight Systems by their names, the one that is read first."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,8 @@ def expand(arguments: Sequence[str | os.PathLike[str]]) -> Found:
         for path in _remote(name) if "://" in name else _local(name, left_out):
             paths.setdefault(path if "://" in path else os.path.realpath(path), path)
     chosen, notes = _without_merged(list(paths.values()))
+    chosen, more_notes = _without_twins(chosen)
+    notes += more_notes
     for why, names in left_out.items():
         if names:
             more = len(names) - _NAMED_IN_NOTES
@@ -67,7 +72,9 @@ def natural_key(path: str) -> list[tuple[int, int, str]]:
 
 def _local(name: str, left_out: dict[str, list[str]]) -> Iterator[str]:
     path = Path(name)
-    if path.is_dir():
+    if _is_whole(path):
+        yield name
+    elif path.is_dir():
         yield from _directory(path, left_out)
     elif path.exists():
         yield name
@@ -76,7 +83,8 @@ def _local(name: str, left_out: dict[str, list[str]]) -> Iterator[str]:
         if not matches:
             raise InputError("no file matches this pattern", path=name, hint="check it, and quote it for the shell")
         for match in matches:
-            yield from _directory(Path(match), left_out) if Path(match).is_dir() else [match]
+            folder = Path(match).is_dir() and not _is_whole(Path(match))
+            yield from _directory(Path(match), left_out) if folder else [match]
     else:
         raise InputError("no such file or directory", path=name, hint="check the path")
 
@@ -100,7 +108,10 @@ def _directory(root: Path, left_out: dict[str, list[str]]) -> Iterator[str]:
 
 
 def _walk(root: Path) -> Iterator[Path]:
-    """Regular files below a directory in natural order; a directory reached twice (a loop of links) is entered once."""
+    """Regular files below a directory in natural order, and directories that are traces as a whole.
+
+    A directory reached twice (a loop of links) is entered once.
+    """
     entered: set[tuple[int, int]] = set()
     stack = [root]
     while stack:
@@ -113,6 +124,9 @@ def _walk(root: Path) -> Iterator[Path]:
             if not stat.S_ISDIR(info.st_mode) or (info.st_dev, info.st_ino) in entered:
                 continue
             entered.add((info.st_dev, info.st_ino))
+            if _is_whole(here):
+                yield here
+                continue
             children = [child for child in here.iterdir() if not child.name.startswith(".")]
         except OSError:
             continue
@@ -124,15 +138,44 @@ def _kind(path: Path) -> str:
     from parsers.registry import formats
     from parsers.source import peek
 
+    if _is_whole(path):
+        return "trace"
     try:
         head = peek(path)
     except InputError:
         head = b""
     if not head:
         return "that are empty or cannot be opened" if _TRACE_NAME.search(path.name) else "other"
-    if any(known.sniff(head) for known in formats()):
+    if any(known.belongs(path, head) for known in formats()):
         return "trace"
     return "that are no traces" if head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in _JSON else "other"
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a path is a trace as it stands: a directory of tables, a report that only its own tool can open."""
+    from parsers.registry import formats
+
+    return path.exists() and any(known.takes(path) for known in formats())
+
+
+def _without_twins(paths: list[str]) -> tuple[list[str], list[str]]:
+    """Leave out other exports of the same report of Nsight Systems (``X.nsys-rep``, ``X.sqlite``, ``X_pqtdir``)."""
+    best: dict[str, int] = {}
+    for path in paths:
+        stem, place = _report_of(path)
+        if place >= 0:
+            best[stem] = min(best.get(stem, place), place)
+    twins = [path for path in paths if (found := _report_of(path))[1] > best.get(found[0], len(_EXPORTS))]
+    notes = [f"{Path(path).name} was left out: another export of the same report is beside it" for path in twins]
+    return [path for path in paths if path not in twins], notes
+
+
+def _report_of(path: str) -> tuple[str, int]:
+    """What a name says of the report it comes from, and the place of its kind in `_EXPORTS` (-1 for others)."""
+    for place, end in enumerate(_EXPORTS):
+        if path.endswith(end):
+            return path.removesuffix(end), place
+    return path, -1
 
 
 def _without_merged(paths: list[str]) -> tuple[list[str], list[str]]:
@@ -162,7 +205,7 @@ def _remote(url: str) -> Iterable[str]:
         if _MAGIC.search(path):
             matches = system.glob(path)
         elif system.isdir(path):
-            matches = [name for name in system.find(path) if _TRACE_NAME.search(name)]
+            matches = [name for name in system.find(path) if _REMOTE_NAME.search(name)]
         else:
             return [url]
     except (ImportError, OSError, ValueError) as error:

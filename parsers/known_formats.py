@@ -30,6 +30,22 @@ class KnownFormat:
 
 KNOWN = (
     KnownFormat(
+        "nsys",
+        "NVIDIA Nsight Systems (exports as SQLite, Parquet, Arrow, JSON lines; .nsys-rep through nsys; nsys stats)",
+        "parsers.nsys",
+        "SQLite with StringIds and NVTX_EVENTS or CUPTI_ACTIVITY_KIND_KERNEL, the same tables in a directory or stream",
+        (
+            "yes",
+            "yes",
+            "payloads (NCCL 2.16 on, exported with blobs)",
+            "reductions: kernel name",
+            "where all members are given",
+            "communicator hash (NCCL 2.25 on)",
+            "",
+            "launcher, communicator, file",
+        ),
+    ),
+    KnownFormat(
         "flight_recorder",
         "PyTorch Flight Recorder dump (pickle or JSON)",
         "parsers.flight_recorder",

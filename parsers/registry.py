@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, cast
 
 from parsers.errors import InputError
@@ -21,6 +22,19 @@ class Parser(Protocol):
 
     def read(self, source: Source) -> list[RankTrace]:
         """Read the file; raises `InputError`."""
+
+
+class PathParser(Parser, Protocol):
+    """A parser of a format that is more than one file, or whose files say what they are by more than their head."""
+
+    def takes(self, path: Path) -> bool:
+        """Whether a directory or file is known without its content."""
+
+    def read_path(self, path: Path, name: str) -> list[RankTrace]:
+        """Read what `takes` knows; raises `InputError`."""
+
+    def belongs(self, path: Path, head: bytes) -> bool:
+        """Whether a file that `sniff` knows is really of this format."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +57,16 @@ class Format:
         """Whether the first block of a file, decompressed, looks like this format."""
         return self.parser.sniff(head)
 
+    def takes(self, path: Path) -> bool:
+        """Whether a directory or file is of this format, whatever its content looks like."""
+        return hasattr(self.parser, "takes") and cast(PathParser, self.parser).takes(path)
+
+    def belongs(self, path: Path, head: bytes) -> bool:
+        """Whether a local file with such a first block is of this format."""
+        if not self.sniff(head):
+            return False
+        return not hasattr(self.parser, "belongs") or cast(PathParser, self.parser).belongs(path, head)
+
 
 def formats() -> tuple[Format, ...]:
     """All formats, in the order in which they are asked."""
@@ -53,7 +77,8 @@ def read(path: str | os.PathLike[str], limits: Limits | None = None) -> list[Ran
     """Read one trace, dump or log.
 
     Args:
-        path: the file, plain or compressed; its content decides the format, never its name.
+        path: the file, plain or compressed; its content decides the format, not its name (but for reports of nsys,
+            which have no published signature). A directory, where that is a format.
         limits: how far a compressed file may grow.
 
     Returns:
@@ -62,8 +87,13 @@ def read(path: str | os.PathLike[str], limits: Limits | None = None) -> list[Ran
     Raises:
         InputError: the file cannot be used at all.
     """
+    name = os.fspath(path)
+    known = formats()
+    if "://" not in name:
+        whole = next((item for item in known if item.takes(Path(name))), None)
+        if whole is not None:
+            return cast(PathParser, whole.parser).read_path(Path(name), name)
     with open_source(path, limits) as source:
-        known = formats()
         chosen = next((item for item in known if item.sniff(source.head)), None)
         if chosen is None:
             chosen = next((item for item in known if _is_text(source.head) and item.name == "kineto"), None)

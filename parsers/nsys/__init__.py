@@ -1,24 +1,48 @@
-"""NVIDIA Nsight Systems: its exports (SQLite, Parquet, Arrow, JSON) and the tables of `nsys stats` and its recipes."""
+"""NVIDIA Nsight Systems: its exports (SQLite, Parquet, Arrow, JSON lines), and what `nsys stats` and recipes print."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from parsers.errors import InputError
-from parsers.nsys.detect import is_export_directory
+from parsers.nsys.detect import (
+    ARROW_STREAM,
+    REPORT_SUFFIXES,
+    is_arrow,
+    is_export_directory,
+    is_export_file,
+    is_json,
+    is_table,
+    is_tables_directory,
+)
 from parsers.nsys.read import FORMAT, read_store
+from parsers.nsys.report import exported
 from parsers.nsys.sqlite_store import MAGIC, SqliteStore
-from parsers.source import BLOCK_BYTES, Source
+from parsers.source import BLOCK_BYTES, Source, open_source
 from parsers.tables import RankTrace
 
-__all__ = ["FORMAT", "is_export_directory", "read", "read_directory", "sniff"]
+__all__ = ["FORMAT", "belongs", "read", "read_path", "sniff", "takes"]
 
 
 def sniff(head: bytes) -> bool:
-    """Whether the first block of a file may be an export: `read` looks at its tables."""
-    return head.startswith(MAGIC)
+    """Whether the first block of a file may be an export, or a table that was printed from one."""
+    return head.startswith(MAGIC) or is_arrow(head) or is_json(head) or is_table(head)
+
+
+def belongs(path: Path, head: bytes) -> bool:
+    """Whether a file with such a first block is really one: databases of other programs are not."""
+    return is_export_file(path) if head.startswith(MAGIC) else True
+
+
+def takes(path: Path) -> bool:
+    """Whether a path is known without its content: a directory of tables, or a report in nsys's own format."""
+    if path.is_dir():
+        return is_export_directory(path) or is_tables_directory(path)
+    return path.suffix in REPORT_SUFFIXES and path.is_file()
 
 
 def read(source: Source) -> list[RankTrace]:
@@ -30,34 +54,69 @@ def read(source: Source) -> list[RankTrace]:
     Raises:
         InputError: it is not from Nsight Systems, is damaged, or holds nothing of interest.
     """
+    path, name, size = Path(source.name), source.name, source.file_bytes
+    if is_json(source.head):
+        from parsers.nsys.json_store import json_store
+
+        return read_store(json_store(source), path, name, size)
+    if is_table(source.head):
+        from parsers.nsys.stats import table_store
+
+        return read_store(table_store(source), path, name, size)
+    with _on_disk(source) as file:
+        if source.head.startswith(ARROW_STREAM):
+            from parsers.nsys.arrow_store import stream_store
+
+            return read_store(stream_store(file, name), path, name, size)
+        store = SqliteStore(file, name)
+        try:
+            return read_store(store, path, name, size)
+        finally:
+            store.close()
+
+
+def read_path(path: Path, name: str) -> list[RankTrace]:
+    """Read what `takes` knows.
+
+    Args:
+        path: a directory, or a report.
+        name: as the user named it.
+
+    Raises:
+        InputError: as `read`; of a report, that nsys is needed, with the command to run.
+    """
+    if not path.is_dir():
+        with open_source(exported(path, name)) as source:
+            return [_renamed(trace, name) for trace in read(source)]
+    from parsers.nsys import arrow_store, stats
+
+    size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    store = arrow_store.directory_store if is_export_directory(path) else stats.directory_store
+    return read_store(store(path, name), path, name, size)
+
+
+def _renamed(trace: RankTrace, name: str) -> RankTrace:
+    from dataclasses import replace
+
+    return replace(trace, path=name)
+
+
+@contextmanager
+def _on_disk(source: Source) -> Iterator[Path]:
+    """The file itself if it is there as it is, else a copy: a database cannot be read as a stream."""
     path = Path(source.name)
-    if "://" not in source.name and path.is_file() and _is_plain(path):
-        return _read_sqlite(path, path, source)
-    with tempfile.TemporaryDirectory(prefix="commlens-") as folder:  # a database cannot be read as a stream
-        copy = Path(folder) / "export.sqlite"
+    if "://" not in source.name and path.is_file() and _begins_alike(path, source.head):
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="commlens-") as folder:
+        copy = Path(folder) / "export"
         _spool(source, copy)
-        return _read_sqlite(copy, path, source)
+        yield copy
 
 
-def read_directory(path: Path) -> list[RankTrace]:
-    """Read a directory of tables; see `read`."""
-    from parsers.nsys.arrow_store import directory_store
-
-    size = sum(file.stat().st_size for file in path.iterdir() if file.is_file())
-    return read_store(directory_store(path, str(path)), path, str(path), size)
-
-
-def _read_sqlite(file: Path, path: Path, source: Source) -> list[RankTrace]:
-    store = SqliteStore(file, source.name)
-    try:
-        return read_store(store, path, source.name, source.file_bytes)
-    finally:
-        store.close()
-
-
-def _is_plain(path: Path) -> bool:
+def _begins_alike(path: Path, head: bytes) -> bool:
     with path.open("rb") as file:
-        return file.read(len(MAGIC)) == MAGIC
+        return file.read(len(MAGIC)) == head[: len(MAGIC)]
 
 
 def _spool(source: Source, target: Path) -> None:
@@ -70,11 +129,3 @@ def _spool(source: Source, target: Path) -> None:
         free = shutil.disk_usage(target.parent).free >> 20
         hint = f"decompress it first ({free} MiB are free in {target.parent.parent})"
         raise InputError(f"cannot be unpacked ({error.strerror or error})", path=source.name, hint=hint) from None
-
-
-def read_tables_directory(path: Path) -> list[RankTrace]:
-    """Read a directory with what ``nsys stats`` and its recipes printed of one report; see `read`."""
-    from parsers.nsys.stats import directory_store
-
-    size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-    return read_store(directory_store(path, str(path)), path, str(path), size)

@@ -1,25 +1,68 @@
-"""Telling the outputs of Nsight Systems from other files and directories."""
+"""Telling the outputs of Nsight Systems from other files and directories. Light: it is asked for every file."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from parsers.nsys.schema import is_export
-from parsers.nsys.sqlite_store import MAGIC, tables_of
+from parsers.nsys.sqlite_store import tables_of
 
-ARROW_FILE, ARROW_STREAM, PARQUET, HDF5 = b"ARROW1", b"\xff\xff\xff\xff", b"PAR1", b"\x89HDF\r\n\x1a\n"
+ARROW_STREAM = b"\xff\xff\xff\xff"
+"""How an Arrow stream begins; those of nsys name their table."""
+
 REPORT_SUFFIXES = (".nsys-rep", ".qdrep", ".qdstrm")
+"""Names of reports in nsys's own format, which has no published signature."""
+
 _TABLE_FILES = (".parquet", ".arrow")
+_JSON = re.compile(
+    rb'\A\s*\{\s*(?:"table"\s*:\s*"(?:[A-Z][A-Z0-9_]{2,80}|StringIds|ThreadNames|ProcessStreams)"|'
+    rb'"Type"\s*:\s*\d{1,3}\s*,\s*"\w{3,40}Event"|"data"\s*:\s*\[\s*")'
+)
+_PRINTED = re.compile(rb'\A"?(?:(?:API )?Start \([^,)]{1,6}\)|Name)"?,"?(?:Duration|End|API Dur|Projected Start) \(')
+_SUMMARY = re.compile(rb'\A"?Time \(%\)"?,"?Total Time \(')
+_PRINTED_NAME = re.compile(r"(?:nvtx_pushpop|nvtx_gpu_proj|cuda_gpu|cuda_kern_exec)_trace\.csv(?:\.\w+)?\Z")
 
 
-def is_export_file(path: Path, head: bytes) -> bool:
-    """Whether a file that begins like this is an export: a database of another program is none."""
-    return is_export(tables_of(path)) if head.startswith(MAGIC) else False
+def is_export_file(path: Path) -> bool:
+    """Whether a database is an export."""
+    return is_export(tables_of(path))
 
 
 def is_export_directory(path: Path) -> bool:
     """Whether a directory holds one file per table (``--type parquetdir`` or ``arrowdir``)."""
+    return is_export(Path(name).stem for name in _names(path) if name.endswith(_TABLE_FILES))
+
+
+def is_tables_directory(path: Path) -> bool:
+    """Whether a directory holds the tables of one report: printed ones under their usual names, or a recipe's."""
+    names = _names(path)
+    of_recipe = "trace.parquet" in names and any(name.endswith(".nsys-analysis") for name in names)
+    return of_recipe or any(_PRINTED_NAME.search(name) for name in names)
+
+
+def is_arrow(head: bytes) -> bool:
+    """Whether a file begins like an Arrow stream of nsys."""
+    return head.startswith(ARROW_STREAM) and b"table_name" in head[: 1 << 16]
+
+
+def is_json(head: bytes) -> bool:
+    """Whether a text begins like an export as JSON lines."""
+    return bool(_JSON.match(head))
+
+
+def is_table(head: bytes) -> bool:
+    """Whether a text begins like a table of ``nsys stats`` with a time line, or like one of its summaries."""
+    return bool(_PRINTED.match(head)) or is_summary(head)
+
+
+def is_summary(head: bytes) -> bool:
+    """Whether a text begins like a summary of ``nsys stats``, which has no time line."""
+    return bool(_SUMMARY.match(head))
+
+
+def _names(path: Path) -> list[str]:
     try:
-        return is_export(file.stem for file in path.iterdir() if file.suffix in _TABLE_FILES)
+        return [file.name for file in path.iterdir()]
     except OSError:
-        return False
+        return []

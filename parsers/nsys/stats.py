@@ -19,6 +19,7 @@ import pyarrow as pa
 from parsers.columns import NULL, Ints
 from parsers.errors import InputError
 from parsers.nsys.arrow_store import ArrowStore, tables_store
+from parsers.nsys.detect import is_summary, is_table
 from parsers.nsys.schema import ENVIRONMENT, GPUS
 from parsers.nsys.stats_tables import Frame, as_table, tables_of
 from parsers.source import Source
@@ -26,16 +27,8 @@ from parsers.source import Source
 _UNIT = re.compile(r"\s*\((?P<unit>ns|nsec|us|usec|μs|µs|ms|msec|s|sec)\)\Z")
 _NANOSECONDS = {"ns": 1, "nsec": 1, "us": 10**3, "usec": 10**3, "μs": 10**3, "µs": 10**3, "ms": 10**6, "msec": 10**6}
 _SECOND = 10**9
-_HEAD = re.compile(rb'\A"?(?:(?:API )?Start \([^,)]{1,6}\)|Name)"?,"?(?:Duration|End|API Dur|Projected Start) \(')
-_SUMMARY = re.compile(rb'\A"?Time \(%\)"?,"?Total Time \(')
-_PRINTED = re.compile(r"(?:nvtx_pushpop|nvtx_gpu_proj|cuda_gpu|cuda_kern_exec)_trace\.csv(?:\.\w+)?\Z")
 _RECIPE = ("trace.parquet",)
 _NAMED_TUPLE = re.compile(r"\('TARGET_INFO_GPU', '(?P<name>\w+)'\)\Z")
-
-
-def is_table(head: bytes) -> bool:
-    """Whether a text begins like a table of ``nsys stats`` with a time line, or like one of its summaries."""
-    return bool(_HEAD.match(head) or _SUMMARY.match(head))
 
 
 def table_store(source: Source) -> ArrowStore:
@@ -44,7 +37,7 @@ def table_store(source: Source) -> ArrowStore:
     Raises:
         InputError: it is a summary, or is damaged.
     """
-    if _SUMMARY.match(source.head):
+    if is_summary(source.head):
         hint = "give cuda_gpu_trace, cuda_kern_exec_trace or nvtx_pushpop_trace, better the report itself"
         raise InputError("is a summary of nsys stats: it has no time line", path=source.name, hint=hint)
     return _store([_csv(source)], source.name, {})
@@ -69,25 +62,11 @@ def directory_store(path: Path, name: str) -> ArrowStore:
             more |= _devices(file)
         elif ".csv" in file.suffixes:
             with open_source(file) as source:
-                if is_table(source.head) and not _SUMMARY.match(source.head):
+                if is_table(source.head) and not is_summary(source.head):
                     frames.append(_csv(source))
         elif file.name.startswith("system-metadata"):
             more |= _environment(file)
     return _store(frames, name, more)
-
-
-def is_directory(path: Path) -> bool:
-    """Whether a directory holds the tables of one report: printed ones under their usual names, or a recipe's."""
-    try:
-        names = [file.name for file in path.iterdir()]
-    except OSError:
-        return False
-    printed = re.compile(
-        r"(?:nvtx_pushpop_trace|nvtx_gpu_proj_trace|cuda_gpu_trace|cuda_kern_exec_trace)\.csv(?:\.\w+)?\Z"
-    )
-    return any(printed.search(name) for name in names) or (
-        "trace.parquet" in names and any(name.endswith(".nsys-analysis") for name in names)
-    )
 
 
 def _store(frames: list[Frame], name: str, more: Mapping[str, pa.Table]) -> ArrowStore:
