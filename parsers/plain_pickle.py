@@ -223,6 +223,7 @@ _STEPS: dict[bytes, Callable[[_Machine], None]] = {
     pickle.BINUNICODE: _push(lambda m: _text(m.take(m.number("<I")))),
     pickle.SHORT_BINUNICODE: _push(lambda m: _text(m.take(m.number("<B")))),
     pickle.BINUNICODE8: _push(lambda m: _text(m.take(m.number("<Q")))),
+    pickle.UNICODE: _push(lambda m: m.line().decode("raw-unicode-escape")),
     pickle.BINBYTES: _push(lambda m: m.take(m.number("<I"))),
     pickle.SHORT_BINBYTES: _push(lambda m: m.take(m.number("<B"))),
     pickle.EMPTY_LIST: _push(lambda m: []),  # noqa: ARG005
