@@ -7,7 +7,7 @@ would import pandas, which costs more than reading a small trace.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
+from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any
 
 import numpy as np
@@ -91,8 +91,8 @@ def nanosecond(raw: bytes) -> int:
     """One time, as `nanoseconds` reads it."""
     try:
         value = Decimal(raw.strip(b'" ').decode("ascii"))
-        number = int((value * 1000).to_integral_value(ROUND_HALF_EVEN)) if abs(value) < 2**63 else NULL
-    except (InvalidOperation, UnicodeDecodeError, ValueError, OverflowError):
+        number = int((value * 1000).to_integral_value(ROUND_HALF_EVEN)) if value.copy_abs() < 2**63 else NULL
+    except (ArithmeticError, UnicodeDecodeError, ValueError):
         return NULL
     return number if NULL < number <= _I64_MAX else NULL
 

@@ -13,12 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from parsers.errors import InputError
+from parsers.known_formats import PROVES
 
 _MAGIC = re.compile(r"[*?\[]")
 _DIGITS = re.compile(r"(\d+)")
 _MERGED = re.compile(r"merged-(?P<run>.+?)\.trace\.json(?:\.gz)?\Z")
 _TRACE_NAME = re.compile(r"\.json(?:\.gz|\.zst|\.xz)?\Z")
 _REMOTE_NAME = re.compile(r"\.(?:json|sqlite)(?:\.gz|\.zst|\.xz)?\Z")
+_TIMELINE = "timeline"
+_NO_TRACE = "JSON files that are no traces"
+_UNREADABLE = "JSON files that are empty or cannot be opened"
+_OTHER_FORMAT = "files of other formats beside the profiler's traces"
 _JSON = (b"{", b"[")
 _NAMED_IN_NOTES = 3
 _EXPORTS = (".sqlite", "_pqtdir", "_arwdir", ".arrows", ".jsonl", ".nsys-rep", ".qdrep", ".qdstrm")
@@ -49,7 +54,7 @@ def expand(arguments: Sequence[str | os.PathLike[str]]) -> Found:
         InputError: a path does not exist, a pattern matches nothing, a directory holds no trace.
     """
     paths: dict[str, str] = {}  # by real path, so that a file comes once
-    left_out: dict[str, list[str]] = {"that are no traces": [], "that are empty or cannot be opened": []}
+    left_out: dict[str, list[str]] = {_NO_TRACE: [], _UNREADABLE: [], _OTHER_FORMAT: []}
     for argument in arguments:
         name = os.fspath(argument)
         for path in _remote(name) if "://" in name else _local(name, left_out):
@@ -61,7 +66,7 @@ def expand(arguments: Sequence[str | os.PathLike[str]]) -> Found:
         if names:
             more = len(names) - _NAMED_IN_NOTES
             listed = ", ".join(names[:_NAMED_IN_NOTES]) + (f" and {more} more" if more > 0 else "")
-            notes.append(f"{len(names)} JSON files {why} were left out: {listed}")
+            notes.append(f"{len(names)} {why} were left out: {listed}")
     return Found(tuple(chosen), tuple(notes))
 
 
@@ -90,21 +95,25 @@ def _local(name: str, left_out: dict[str, list[str]]) -> Iterator[str]:
 
 
 def _directory(root: Path, left_out: dict[str, list[str]]) -> Iterator[str]:
-    found = 0
+    """The traces of a directory; logs and dumps of other kinds only where no timeline lies beside them."""
+    timelines: list[str] = []
+    others: list[str] = []
     seen = 0
     for path in _walk(root):
         seen += 1
         kind = _kind(path)
-        if kind == "trace":
-            found += 1
-            yield str(path)
+        if kind in {_TIMELINE, _OTHER_FORMAT}:
+            (timelines if kind == _TIMELINE else others).append(str(path))
         elif kind in left_out:
             left_out[kind].append(path.name)
-    if not found:
+    if not timelines and not others:
         what = f"none of its {seen} files is one" if seen else "it holds no files"
         raise InputError(
             f"no traces in this directory ({what})", path=str(root), hint="give the folder with the traces"
         )
+    if timelines:
+        left_out[_OTHER_FORMAT] += [Path(path).name for path in others]
+    yield from timelines or others
 
 
 def _walk(root: Path) -> Iterator[Path]:
@@ -134,21 +143,22 @@ def _walk(root: Path) -> Iterator[Path]:
 
 
 def _kind(path: Path) -> str:
-    """``trace``, ``other``, or why a JSON file is left out (the keys of the notes)."""
+    """`_TIMELINE`, `_OTHER_FORMAT`, ``other`` for what is of no interest, or why a file is left out."""
     from parsers.registry import formats
     from parsers.source import peek
 
     if _is_whole(path):
-        return "trace"
+        return _TIMELINE
     try:
         head = peek(path)
     except InputError:
         head = b""
     if not head:
-        return "that are empty or cannot be opened" if _TRACE_NAME.search(path.name) else "other"
-    if any(known.belongs(path, head) for known in formats()):
-        return "trace"
-    return "that are no traces" if head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in _JSON else "other"
+        return _UNREADABLE if _TRACE_NAME.search(path.name) else "other"
+    for known in formats():
+        if known.belongs(path, head):
+            return _TIMELINE if known.known.proves[PROVES.index("time")] == "yes" else _OTHER_FORMAT
+    return _NO_TRACE if head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in _JSON else "other"
 
 
 def _is_whole(path: Path) -> bool:

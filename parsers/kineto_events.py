@@ -188,8 +188,15 @@ class Decoder:
         try:
             events: list[Any] = _TYPED.decode(text)
         except msgspec.DecodeError:
+            pass
+        except RecursionError:
+            raise msgspec.DecodeError("nested too deeply") from None
+        else:
+            return events
+        try:
             return [self._event(loose) for loose in self._any(text)]
-        return events
+        except RecursionError:
+            raise msgspec.DecodeError("nested too deeply") from None
 
     def _any(self, text: memoryview | bytes) -> list[_Loose]:
         try:

@@ -102,9 +102,9 @@ def _value(key: str, text: bytes, flaws: list[str]) -> Any:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:
         pass
-    mended = repair(text)
+    mended = repair(text).text
     try:
-        value = msgspec.json.decode(mended[0]) if mended else None
+        value = msgspec.json.decode(mended) if mended else None
     except msgspec.DecodeError:
         value = None
     if value is None:

@@ -9,6 +9,7 @@ or doubled (pytorch/pytorch#95460).
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from parsers.lexing import skip_space
 
@@ -44,40 +45,59 @@ _VALUE_FOLLOWS = re.compile(rb',[\s,]*(?:[\["{\]]|-?\d|true|false|null|nan|inf)'
 _MAX_EXPONENT = 300  # beyond it a number is no double any more
 
 
+class Repaired(NamedTuple):
+    """What became of a damaged value.
+
+    Attributes:
+        text: the value as JSON; None where it has no reading.
+        kinds: the kinds of damage that were mended.
+        unfinished: the text ended inside the value: a longer one may have a reading.
+    """
+
+    text: bytes | None
+    kinds: frozenset[str] = frozenset()
+    unfinished: bool = False
+
+
 class _UnrepairableError(Exception):
-    """The text has no reading as one object."""
+    """The text has no reading as one value."""
 
 
-def repair(text: bytes) -> tuple[bytes, frozenset[str]] | None:
+class _UnfinishedError(_UnrepairableError):
+    """The text ends inside the value."""
+
+
+def repair(text: bytes) -> Repaired:
     """Rewrite one JSON value so that it decodes.
 
     Args:
         text: from its first to its last bracket.
-
-    Returns:
-        The new text and the kinds of damage mended, or None where no reading was found.
     """
     done = _attempt(text)
-    if done is None and b"\\" in text:  # a path that ends in a backslash swallows the quote after it
+    if done.text is None and b"\\" in text:  # a path that ends in a backslash swallows the quote after it
         raw = _attempt(text.replace(b"\\", b"\\\\"))
-        done = None if raw is None else (raw[0], raw[1] | {BACKSLASHES})
+        if raw.text is not None:
+            return raw._replace(kinds=raw.kinds | {BACKSLASHES})
     return done
 
 
-def _attempt(text: bytes) -> tuple[bytes, frozenset[str]] | None:
+def _attempt(text: bytes) -> Repaired:
     work = _Repair(_quote_name(text))
     try:
-        work.value(0)
-    except (_UnrepairableError, RecursionError):
-        return None
+        end = work.value(0)
+    except (_UnrepairableError, RecursionError) as error:
+        return Repaired(None, unfinished=isinstance(error, _UnfinishedError))
+    if skip_space(work.text, end, len(work.text)) < len(work.text):
+        return Repaired(None)
     if work.text != text:
         work.kinds.add(QUOTES)
-    return b"".join(work.out), frozenset(work.kinds)
+    return Repaired(b"".join(work.out), frozenset(work.kinds))
 
 
 def _quote_name(text: bytes) -> bytes:
     """Escape the quotes inside the event's name, found by the key that follows it."""
-    match = _NAME.search(text)
+    at = text.find(b'"name"')
+    match = _NAME.match(text, at) if at >= 0 else None
     if match is None or b'"' not in match[1]:
         return text
     inner = _INNER_QUOTE.sub(rb'\1\\"', match[1])
@@ -117,7 +137,7 @@ class _Repair:
                 at += 1
                 continue
             if not byte:
-                raise _UnrepairableError
+                raise _UnfinishedError
             if byte == close:
                 if commas:
                     self.kinds.add(COMMAS)
@@ -170,7 +190,7 @@ class _Repair:
         while True:
             end = self.text.find(b'"', at)
             if end < 0:
-                raise _UnrepairableError
+                raise _UnfinishedError
             first = end
             while first > at and self.text[first - 1 : first] == b"\\":
                 first -= 1

@@ -18,7 +18,10 @@ LOST = "events that cannot be read"
 STRAY = "stray brackets"
 
 _JOINS = 24  # borders that may lie inside one damaged event
-_REPAIR_BYTES = 4 * 2**20  # an element larger than this is given up, not repaired
+_HOPELESS = 1000  # events lost, after which a damaged one is no longer looked for beyond the next border
+_NEAR_BYTES = 4096  # nearly every event is shorter
+_REPAIR_BYTES = 2**20  # text that is tried for one element, in all
+_GIVE_UP_BYTES = 4 * 2**20  # an element larger than this is given up
 _LOOK_AHEAD = 16  # bytes that must follow what is judged
 
 _EVENT_KEY = rb'\{\s*"(?:ph|cat|name|pid|tid|ts|dur|id|args|s|bp)"\s*:'
@@ -111,17 +114,29 @@ class Settler(Generic[Batch]):
     def _element(self, start: int) -> tuple[int, Batch | None, bool]:
         """One element: its end (``start`` where more must be read first), its batch, and whether it was whole."""
         window = self._window
-        structural = -1
-        if window.byte(start) == b"{":
-            structural = value_end(window.buf, start, window.fill)
-            batch = self._one(window.text(start, structural)) if structural > 0 else None
-            if batch is not None:
-                return structural, batch, True
-        ends, resume = self._ends(start, structural)
-        if resume == window.fill and not window.eof and resume - start < _REPAIR_BYTES:
+        end = self._end(start, min(start + _NEAR_BYTES, window.fill))
+        batch = self._one(window.text(start, end)) if end > 0 else None
+        if batch is not None:
+            return end, batch, True
+        borders, resume = self._borders(start)
+        if resume == window.fill and not window.eof and resume - start < _GIVE_UP_BYTES:
             return start, None, False
-        end, batch = self._mend(start, ends, resume)
+        if end < 0:
+            # Brackets that never close must not be followed through the whole buffer, again for every element.
+            end = self._end(start, borders[-1] if len(borders) == self._joins() else window.fill)
+            batch = self._one(window.text(start, end)) if end > 0 else None
+            if batch is not None:
+                return end, batch, True
+        end, batch = self._mend(start, [end, *borders] if end > 0 else borders, resume)
         return end, batch, batch is not None
+
+    def _end(self, start: int, limit: int) -> int:
+        window = self._window
+        return value_end(window.buf, start, limit) if window.byte(start) == b"{" else -1
+
+    def _joins(self) -> int:
+        """How many borders may lie inside a damaged event; where all is damaged, there is no use in looking far."""
+        return _JOINS if self._damage.dropped < _HOPELESS else 1
 
     def _one(self, text: bytes) -> Batch | None:
         try:
@@ -129,10 +144,10 @@ class Settler(Generic[Batch]):
         except msgspec.DecodeError:
             return None
 
-    def _ends(self, start: int, structural: int) -> tuple[list[int], int]:
+    def _borders(self, start: int) -> tuple[list[int], int]:
         """Where the damaged element at ``start`` may end, nearest first, and where the next one begins."""
         window = self._window
-        ends = [structural] if structural > 0 else []
+        ends: list[int] = []
         resume = -1
         for match in _RESUME.finditer(window.buf, start, window.fill):
             if match.end() <= start:
@@ -141,7 +156,7 @@ class Settler(Generic[Batch]):
             if match[1] is None:
                 break
             ends.append(match.end(1))
-            if len(ends) == _JOINS:
+            if len(ends) == self._joins():
                 break
         if resume < 0:
             closed = _CLOSED.search(window.buf, start, window.fill)
@@ -151,17 +166,22 @@ class Settler(Generic[Batch]):
         return ends, window.fill if resume < 0 else resume
 
     def _mend(self, start: int, ends: list[int], resume: int) -> tuple[int, Batch | None]:
-        """Mend the element at ``start``, or give it up; where to go on, and the batch if there is one."""
+        """Mend the element at ``start``, trying its possible ends, or give it up; where to go on, and its batch."""
         window, damage = self._window, self._damage
-        for end in ends:
-            text = window.text(start, end)
-            mended = repair(text) if text[:1] == b"{" and len(text) < _REPAIR_BYTES else None
-            batch = self._one(mended[0]) if mended else None
-            if mended and batch is not None:
+        budget = _REPAIR_BYTES
+        for end in ends if window.byte(start) == b"{" else []:
+            budget -= end - start
+            if budget < 0:
+                break
+            mended = repair(window.text(start, end))
+            batch = None if mended.text is None else self._one(mended.text)
+            if batch is not None:
                 damage.repaired += 1
-                for kind in mended[1]:
+                for kind in mended.kinds:
                     damage.at(window.base + start, kind)
                 return end, batch
+            if not mended.unfinished:
+                break
         lost = window.text(start, resume)
         if not lost.strip(b" \t\r\n,]}"):
             damage.at(window.base + start, STRAY)

@@ -33,6 +33,8 @@ from tests.parsers.made import three_steps
         (b"null", NULL),
         (b"", NULL),
         (b"1e400", NULL),
+        (b"1e999999999999999999", NULL),
+        (b"-9e99999999", NULL),
         (b"9223372036854775807", NULL),
     ],
 )

@@ -45,21 +45,21 @@ STEP = '"ProfilerStep#1"'
 )
 def test_each_kind_of_damage_has_one_reading(damaged: bytes, value: object, kind: str) -> None:
     mended = repair(damaged)
-    assert mended is not None
-    assert json.loads(mended[0]) == value
-    assert kind in mended[1]
+    assert mended.text is not None
+    assert json.loads(mended.text) == value
+    assert kind in mended.kinds
 
 
 # A name that prints a dictionary: the name's end is known from the key that follows it (pytorch/kineto#1459).
 def test_a_name_with_json_inside() -> None:
     mended = repair(b'{"name": "{"device": "cpu", "dtype": "float32"}(12): run", "pid": 1}')
-    assert mended is not None
-    assert json.loads(mended[0]) == {"name": '{"device": "cpu", "dtype": "float32"}(12): run', "pid": 1}
+    assert mended.text is not None
+    assert json.loads(mended.text) == {"name": '{"device": "cpu", "dtype": "float32"}(12): run', "pid": 1}
 
 
 @pytest.mark.parametrize("text", [b'{"a": 1', b'{"a" 1}', b'{"a": "Collective name": 5}', b"{1: 2}", b'{"a": ]}', b"{"])
 def test_what_has_no_reading_is_not_invented(text: bytes) -> None:
-    assert repair(text) is None
+    assert repair(text).text is None
 
 
 @settings(max_examples=80, deadline=None)
@@ -70,13 +70,13 @@ def test_what_has_no_reading_is_not_invented(text: bytes) -> None:
 )
 def test_sound_values_are_left_as_they_are(value: object) -> None:
     mended = repair(json.dumps({"v": value}).encode())
-    assert mended is not None
-    assert json.loads(mended[0]) == {"v": value}
-    assert mended[1] == frozenset()
+    assert mended.text is not None
+    assert json.loads(mended.text) == {"v": value}
+    assert mended.kinds == frozenset()
 
 
 def test_deep_nesting_is_given_up_not_followed() -> None:
-    assert repair(b'{"a": ' + b"[" * 100_000) is None
+    assert repair(b'{"a": ' + b"[" * 100_000).text is None
 
 
 # -- in a file
