@@ -1,0 +1,31 @@
+"""What a person should look at: rules over what was measured, each with its reason and its cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from analyzer.findings import exposed, inputs, layout, traffic
+from analyzer.findings.base import Facts
+from analyzer.model import Finding
+
+__all__ = ["Facts", "findings"]
+
+_RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
+    inputs.incomplete,
+    inputs.impossible,
+    inputs.communication,
+    layout.layout_verdict,
+    layout.links,
+    layout.regather,
+    exposed.exposed,
+    exposed.same_stream,
+    traffic.dtypes,
+    traffic.ledger_bytes,
+)
+
+
+def findings(facts: Facts) -> list[Finding]:
+    """All findings: errors first, then by cost."""
+    found = [item for rule in _RULES for item in rule(facts)]
+    weight = {"error": 0, "warning": 1, "info": 2}
+    return sorted(found, key=lambda f: (weight[f.severity], -(f.cost_us or 0)))

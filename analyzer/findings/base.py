@@ -1,0 +1,52 @@
+"""What every rule looks at, and how it says what it found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from analyzer.measured import Measured
+from analyzer.model import CollectiveRow, Exposure, Finding, LayoutDoc, LedgerDoc, Trust
+
+NOISE = 0.01
+"""Share of a step below which time is not worth a finding: steps of a healthy job vary by 1 to 2 % (Llama 3, 3.3.4)."""
+
+HIDDEN_BY_DESIGN = ("dp",)
+"""Dimensions whose communication frameworks run beside compute, where no ledger says more."""
+
+
+@dataclass(frozen=True, eq=False)
+class Facts:
+    """What rules may look at; times are µs per step."""
+
+    ranks: Sequence[Measured]
+    trust: Trust
+    world_size: int | None
+    layout: LayoutDoc
+    declared: dict[str, int] | None
+    rows: Sequence[CollectiveRow]
+    exposure: Exposure | None
+    ledger: LedgerDoc | None
+    ledger_refused: str | None
+
+
+def finding(
+    kind: str,
+    severity: str,
+    title: str,
+    detail: str,
+    *,
+    dim: str | None = None,
+    ranks: Sequence[int] = (),
+    cost: float | None = None,
+) -> Finding:
+    """One finding; ``cost`` in µs per step."""
+    return Finding(
+        id=kind,
+        severity=severity,
+        title=title,
+        detail=detail,
+        dim=dim,
+        ranks=list(ranks),
+        cost_us=None if cost is None else round(cost, 3),
+    )

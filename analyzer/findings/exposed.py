@@ -1,0 +1,86 @@
+"""Where the time of a step goes that no compute covers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from analyzer.findings.base import HIDDEN_BY_DESIGN, NOISE, Facts, finding
+from analyzer.measured import Measured
+from analyzer.model import Finding
+from heuristics.arrays import NULL, code_of, codes, ints
+from heuristics.labelled import GpuRole
+
+_ADVICE = {
+    "yes": "The framework can run it beside compute: look for launches that come late, or a lack of prefetching.",
+    "partial": "A part of it can run beside compute; the rest is on the critical path.",
+    "no": "It is on the critical path unless compute is split to run beside it.",
+}
+_OF_DIMENSION = {"control": "control (flags, losses, norms)", "unknown": "unassigned"}
+
+
+def exposed(facts: Facts) -> Iterator[Finding]:
+    """Dimensions whose exposed communication is more than noise, and GPUs that mostly idle."""
+    exposure = facts.exposure
+    if exposure is None or not exposure.step_us:
+        return
+    can_hide = {item.dim: item.predicted for item in facts.ledger.exposure} if facts.ledger else {}
+    for dim, time in exposure.by_dimension.items():
+        share = time.exposed_us / exposure.step_us
+        if share < NOISE or not time.busy_us:
+            continue
+        possible = can_hide.get(dim, "yes" if dim in HIDDEN_BY_DESIGN else "no")
+        yield finding(
+            f"exposed.{dim}",
+            "warning" if possible == "yes" else "info",
+            f"{share * 100:.1f} % of the step is exposed {_OF_DIMENSION.get(dim, dim)} communication",
+            f"{time.exposed_us / time.busy_us * 100:.0f} % of its time has no compute beside it. {_ADVICE[possible]}",
+            dim=dim,
+            cost=time.exposed_us,
+        )
+    idle = exposure.idle_us / exposure.step_us
+    on_gpu = all(r.source.line.on_gpu for r in facts.ranks)
+    if on_gpu and idle >= NOISE and exposure.idle_us > exposure.exposed_us:
+        yield finding(
+            "step.idle",
+            "info",
+            f"the GPUs idle for {idle * 100:.1f} % of the step",
+            "More than they spend in exposed communication: look at the host side first.",
+            cost=exposure.idle_us,
+        )
+
+
+def same_stream(facts: Facts) -> Iterator[Finding]:
+    """NCCL kernels on a stream that also computes can never overlap that compute."""
+    shared, total, window, who = 0, 0, 0, []
+    for rank in facts.ranks:
+        on_shared, all_nccl = _nccl_on_compute_streams(rank)
+        total += all_nccl
+        shared += on_shared
+        window += rank.source.line.last - rank.source.line.first
+        if on_shared and rank.source.rank is not None:
+            who.append(rank.source.rank)
+    if window and shared / window >= NOISE:
+        yield finding(
+            "comm.on_compute_stream",
+            "warning",
+            "NCCL on the compute stream",
+            f"{shared / total * 100:.0f} % of NCCL time is on streams that also compute: it cannot overlap with that.",
+            ranks=who,
+        )
+
+
+def _nccl_on_compute_streams(rank: Measured) -> tuple[int, int]:
+    """NCCL time on streams that mostly compute, and NCCL time in all, in ns."""
+    labelled = rank.source.labelled
+    library, names = codes(labelled.collectives, "library")
+    mine = library == code_of(names, "nccl")
+    if not mine.any():
+        return 0, 0
+    events = labelled.trace.gpu_events
+    stream, length = ints(events, "stream"), np.maximum(ints(events, "dur_ns", 0), 0)
+    compute = (labelled.gpu_role == GpuRole.COMPUTE) & (stream != NULL)
+    nccl = (labelled.gpu_role == GpuRole.COMM) & np.append(mine, False)[labelled.gpu_call]
+    computing = np.unique(stream[compute])
+    return int(length[nccl & np.isin(stream, computing)].sum()), int(length[nccl].sum())

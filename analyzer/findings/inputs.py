@@ -1,0 +1,108 @@
+"""What is missing from the input, impossible in it, or not recognised."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from analyzer.findings.base import Facts, finding
+from analyzer.model import Finding
+from analyzer.words import plural
+
+
+def incomplete(facts: Facts) -> Iterator[Finding]:
+    """Ranks, files and steps that are not there."""
+    trust = facts.trust
+    if trust.ranks_missing:
+        alone = len(facts.ranks) == 1
+        yield finding(
+            "ranks.missing",
+            "info" if alone else "warning",
+            f"{len(trust.ranks_missing):,} of {plural(facts.world_size or 0, 'rank')} have no trace",
+            "What only they could show is left out: waiting in collectives with them, and their own figures.",
+            ranks=trust.ranks_missing,
+        )
+    if trust.ranks_duplicated:
+        yield finding(
+            "ranks.duplicated",
+            "warning",
+            "some ranks are in more than one file",
+            "Only the first file of each is used; files of another run may have stayed in the directory.",
+            ranks=trust.ranks_duplicated,
+        )
+    for rank in facts.ranks:
+        trace = rank.source.labelled.trace
+        if not trace.health.complete:
+            lost = "" if trace.on_gpu else " No GPU event is left: only what the CPU side says is analysed."
+            yield finding(
+                "trace.cut",
+                "error" if not trace.on_gpu else "warning",
+                "a trace is cut off",
+                f"{trace.path} ends before its time.{lost}",
+                ranks=[] if rank.source.rank is None else [rank.source.rank],
+            )
+    if trust.steps.source == "none" and facts.rows:
+        yield finding(
+            "steps.none",
+            "info",
+            "the traces have no steps",
+            "Every per-step figure is for the whole trace. Call profiler.step() after each iteration.",
+        )
+
+
+def impossible(facts: Facts) -> Iterator[Finding]:
+    """Events whose times cannot be."""
+    trust = facts.trust
+    if trust.events_quarantined:
+        yield finding(
+            "events.impossible",
+            "warning",
+            f"{plural(trust.events_quarantined, 'event')} with impossible times",
+            "They were set aside: negative or absurd durations, or times outside the capture.",
+        )
+    if trust.events_clipped:
+        yield finding(
+            "events.clipped",
+            "warning",
+            f"{plural(trust.events_clipped, 'GPU event')} with an impossible duration",
+            "A stream runs its work in order and these outlast what came after; they were cut where the next began.",
+        )
+
+
+def communication(facts: Facts) -> Iterator[Finding]:
+    """No communication, unknown communication, names that contradict operations."""
+    if not facts.rows:
+        if facts.world_size == 1:
+            yield finding("comm.world_of_one", "info", "one rank, no communication", "The job has a world size of 1.")
+        else:
+            world = "" if facts.world_size is None else f" in a job of {facts.world_size} ranks"
+            yield finding(
+                "comm.none",
+                "warning" if facts.world_size else "info",
+                f"no communication{world}",
+                "No kernel, operator or annotation of a communication library was found. Was the GPU profiled? "
+                "Kernels of a library this tool does not know can be named with --kernel-table.",
+            )
+    share = facts.trust.comm_time_classified
+    if share is not None and share < 1:
+        names = sorted({n for r in facts.ranks for n, _ in r.source.labelled.stats.unclassified_names})
+        yield finding(
+            "comm.unclassified",
+            "warning",
+            f"{(1 - share) * 100:.1f} % of communication time is of unknown kind",
+            f"Kernels: {', '.join(names[:5])}. Name them with --kernel-table.",
+        )
+    clashes: dict[str, int] = defaultdict(int)
+    for rank in facts.ranks:
+        for what, count in rank.source.labelled.stats.conflicts:
+            clashes[what] += count
+    if clashes:
+        said = "; ".join(
+            f"{what} ({plural(count, 'call')})" for what, count in sorted(clashes.items(), key=lambda i: -i[1])
+        )
+        yield finding(
+            "comm.name_conflict",
+            "info",
+            f"kernel names contradict the operation in {plural(sum(clashes.values()), 'call')}",
+            f"{said}. The operation is believed: NCCL names a kernel after the variant it was compiled for.",
+        )
