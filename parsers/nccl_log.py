@@ -324,7 +324,7 @@ def _algorithms(collected: Collected) -> pa.Table:
 def _notes(collected: Collected, who: _Who, source: Source) -> list[str]:
     notes = [fault.message for fault in source.faults]
     if collected.torn:
-        notes.append(f"{collected.torn} lines of NCCL are torn and were left out")
+        notes.append(f"torn lines of NCCL left out: {collected.torn}")
     if collected.unplaced:
         notes.append(f"{collected.unplaced} channel lines fit several communicators")
     if who.disagree:

@@ -71,6 +71,9 @@ _DEVICE = re.compile(rb"\[(\d{1,3})\] ?([\w.\-]{1,64}):([\w.:]{1,48})(?:/(\w{2,8
 
 _NET = re.compile(r"(NET|COLLNET)/(.+?)/(\d{1,4})(?:\((\d{1,7})\))?((?:/\w+|\(PCI\))*)\Z")
 
+_P2P = re.compile(r"P2P/(IPC|CUMEM|direct pointer|MNNVL|indirect)(?:/\S{1,40})*\Z")
+_SHM = re.compile(r"(?:SHM(?:/(?:direct|CE)){0,2}|direct shared memory)\Z")
+
 
 @dataclass(frozen=True)
 class Message:
@@ -125,13 +128,10 @@ def transport(text: str) -> Transport | None:
     if net is not None:
         kind, plugin, nic, through, rest = net.groups()
         return Transport(kind.lower(), plugin, int(nic), "GDRDMA" in rest, int(through) if through else None)
-    if text.startswith("P2P"):
-        how = text.removeprefix("P2P").strip("/ ")
-        first = "direct pointer" if how.startswith("direct") else how.split("/", 1)[0]
-        return Transport("p2p", first, read="/read" in text)
-    if text.startswith(("SHM", "direct shared memory")):
-        return Transport("shm", text.removeprefix("SHM").strip("/ ") or "direct")
-    return None
+    p2p = _P2P.match(text)
+    if p2p is not None:
+        return Transport("p2p", p2p[1], read="/read" in text)
+    return Transport("shm", "direct") if _SHM.match(text) else None
 
 
 @dataclass(frozen=True)
