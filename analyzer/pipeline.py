@@ -48,6 +48,11 @@ def analyze(paths: Paths, **options: Any) -> Analysis:
 
 def analyze_with(paths: Paths, options: Options) -> Analysis:
     """As `analyze`, with the options as one object."""
+    return analyze_measured(paths, options)[0]
+
+
+def analyze_measured(paths: Paths, options: Options) -> tuple[Analysis, Sequence[Measured]]:
+    """As `analyze_with`, and the ranks behind the document: what needs single steps finds them there."""
     from heuristics.layout import infer
     from parsers.discover import expand
 
@@ -67,7 +72,7 @@ def analyze_with(paths: Paths, options: Options) -> Analysis:
     quality = trust(traces, ranks, who, matching.clock, (*found.notes, *inference.layout.notes))
     if options.strict:
         _insist(quality, traces)
-    return _document(traces, who, quality, measured, inference, nodes, options)
+    return _document(traces, who, quality, measured, inference, nodes, options), measured
 
 
 def _measure(rank: Labelled, dims: Sequence[str], wait_ns: Ints, nodes: Nodes, options: Options) -> Measured:
