@@ -19,10 +19,17 @@ class Context:
 
     def __init__(self, program: Program, group: Group | None, compute: Compute, spec: Spec) -> None:
         self.p, self.group, self.compute, self.spec = program, group, compute, spec
-        tokens, tp = spec.tokens, spec.tp
-        self.q = tokens * spec.model.hidden // tp
-        self.kv = tokens * spec.model.kv_width // tp  # keys alone
         self.n = group.size if group is not None else 1
+
+    @property
+    def q(self) -> int:
+        """Elements of the queries."""
+        return self.compute.tokens * self.spec.model.hidden // self.spec.tp
+
+    @property
+    def kv(self) -> int:
+        """Elements of the keys (and of the values)."""
+        return self.compute.tokens * self.spec.model.kv_width // self.spec.tp
 
     def forward(self) -> None:
         """Attention."""
@@ -108,7 +115,8 @@ class Ulysses(Context):
         new = self.spec.writing.release >= (2, 8)
         m, b = self.spec.model, self.spec.micro_batch
         width = m.hidden // m.heads
-        shape = (self.n, b, self.spec.tokens // b, n // (self.spec.tokens * width * self.n), width)
+        tokens = self.compute.tokens
+        shape = (self.n, b, tokens // b, n // (tokens * width * self.n), width)
         self._message(messages.all_to_all(self.group, n, self.spec.dtype, new=new, shape=shape))
 
     def forward(self) -> None:

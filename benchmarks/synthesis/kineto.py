@@ -256,8 +256,13 @@ class Writer:
         grid, block = block_of(done.operation)
         args: Event = {"External id": external} if external is not None else {}
         args |= {"queued": 0, "device": self.device, "context": 1, "stream": stream, "correlation": done.graph or done.number}
-        args |= {"grid": grid, "block": block, **meta}
-        head = {"ph": "X", "cat": "kernel", "name": name, "pid": self.device, "tid": stream}
+        kind = "kernel"
+        if isinstance(done.operation, Kernel) and done.operation.bytes:
+            kind = "gpu_memcpy"
+            args["bytes"] = done.operation.bytes
+        else:
+            args |= {"grid": grid, "block": block, **meta}
+        head = {"ph": "X", "cat": kind, "name": name, "pid": self.device, "tid": stream}
         return {**head, "ts": self._time(done.start_us), "dur": self._span(done.end_us - done.start_us), "args": args}
 
     def _gpu_annotation(self, done: Done, word: str, external: int) -> Event:

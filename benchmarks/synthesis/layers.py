@@ -57,6 +57,13 @@ class Layers:
         """Token rows outside of the tensor-parallel layers."""
         return self.tensor.shard // self.spec.model.hidden
 
+    def resize(self, length: int) -> None:
+        """Microbatches of another length from here on."""
+        self.tensor.resize(length)
+        self.compute.tokens = length * self.spec.micro_batch
+        if self.experts is not None:
+            self.experts.tokens = self.rows
+
     @contextmanager
     def autograd(self, name: str) -> Iterator[None]:
         """The range of one backward node."""

@@ -26,6 +26,7 @@ class Kernel:
     us: float
     op: str = "aten::mm"
     stream: str = COMPUTE
+    bytes: int = 0  # of a copy
 
 
 @dataclass(slots=True)
@@ -141,6 +142,10 @@ class Program:
     def compute(self, name: str, us: float, op: str = "aten::mm", stream: str = COMPUTE) -> None:
         """A kernel."""
         self.add(Kernel(name, us, op, stream))
+
+    def copy(self, name: str, size: int, op: str, stream: str) -> None:
+        """A copy over NVLink, of so many bytes."""
+        self.add(Kernel(name, 2.0 + size / 250e3, op, stream, size))
 
     def wait(self, launch: int | None) -> None:
         """The compute stream waits for a launch."""

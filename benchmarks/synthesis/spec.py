@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -23,7 +24,7 @@ class Model:
     ffn: int = 5632
     gated: bool = True  # SwiGLU: gate and up projections
     vocab: int = 32_000
-    seq: int = 2048
+    seq: int = 4096
     experts: int = 0
     topk: int = 2
     expert_ffn: int = 1408
@@ -187,6 +188,14 @@ class Spec:
         """Tokens of one microbatch on one context-parallel rank."""
         return self.model.seq * self.micro_batch // self.cp
 
+    def length(self, step: int, microbatch: int) -> int:
+        """Tokens of one sequence on one context-parallel rank; with the option ``varlen`` they vary."""
+        whole = self.model.seq // self.cp
+        if not self.option("varlen", False):
+            return whole
+        unit = 8 * self.tp
+        return max(1, random.Random(f"{self.seed}:{step}:{microbatch}").randint(whole // 2, whole) // unit) * unit
+
     def option(self, name: str, default: Any) -> Any:
         """One framework's own setting."""
         return dict(self.options).get(name, default)
@@ -250,6 +259,7 @@ def with_defaults(spec: Spec, degrees: dict[str, Any]) -> Spec:
         said.setdefault("cp_kind", "ulysses")
     if framework == "inference":
         said.setdefault("steps", 8)
+        said.update(schedule=None, microbatches=1)
     stages = pp * said.get("virtual", 1)
     model = said.get("model", spec.model)
     if model.layers % stages:

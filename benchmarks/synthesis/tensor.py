@@ -8,11 +8,12 @@ without sequence parallelism reduces the input gradient of every column-parallel
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from benchmarks.synthesis import messages
 from benchmarks.synthesis.groups import Group
-from benchmarks.synthesis.program import Program
+from benchmarks.synthesis.program import Message, Program
 
 Work = Callable[[], None]
 
@@ -24,6 +25,16 @@ class Tensor:
         """``shape``: sequence, batch, hidden of one whole activation."""
         self.p, self.group, self.shape, self.dtype = program, group, shape, dtype
         self.whole = shape[0] * shape[1] * shape[2]
+
+    @contextmanager
+    def ends_of_the_model(self) -> Iterator[None]:
+        """Around the embedding and the head."""
+        yield
+
+    def resize(self, length: int) -> None:
+        """Another sequence length from here on."""
+        self.shape = (length, *self.shape[1:])
+        self.whole = self.shape[0] * self.shape[1] * self.shape[2]
 
     @property
     def shard(self) -> int:
@@ -75,10 +86,19 @@ class MegatronTensor(Tensor):
 class MegatronSequence(MegatronTensor):
     """Sequence parallelism: gather before, scatter after, gather the input again in backward."""
 
+    gathered: str | None = None  # another type for what is gathered: fp8 travels as bytes
+
     @property
     def shard(self) -> int:
         """A part of the sequence."""
         return self.whole // self.group_.size
+
+    @contextmanager
+    def ends_of_the_model(self) -> Iterator[None]:
+        """Embedding and head are not in fp8."""
+        was, self.gathered = self.gathered, None
+        yield
+        self.gathered = was
 
     def _part(self) -> tuple[int, int, int]:
         return self.shape[0] // self.group_.size, *self.shape[1:]
@@ -86,7 +106,8 @@ class MegatronSequence(MegatronTensor):
     def gather(self, is_async: bool = False) -> int:
         """The whole sequence on every rank."""
         return self.p.collective(
-            messages.all_gather(self.group_, self.shard, self.dtype, shape=self._part()), is_async=is_async
+            messages.all_gather(self.group_, self.shard, self.gathered or self.dtype, shape=self._part()),
+            is_async=is_async,
         )
 
     def scatter(self, is_async: bool = False) -> int:
@@ -116,6 +137,72 @@ class MegatronSequence(MegatronTensor):
         reduced = self.scatter(is_async=True)
         wgrad()
         self.p.wait(reduced)
+
+
+class UserBuffers(MegatronSequence):
+    """TransformerEngine's kernels on registered buffers in place of NCCL's; c10d sees nothing of them.
+
+    transformer_engine/common/comm_gemm_overlap/userbuffers/userbuffers.cu
+    """
+
+    KERNEL = "void userbuffers_fp16_sum_inplace_gpu_{word}<{n}>(int, int, int, int, int, int, void**, int)"
+
+    def _buffers(self, word: str, like: Message) -> int:
+        kernel = self.KERNEL.format(word=word, n=self.group_.size)
+        place = self.p.launch(like, stream="userbuffers", recorded=False, sizes_known=False, kernel=kernel)
+        self.p.wait(place)
+        return place
+
+    def gather(self, is_async: bool = False) -> int:
+        """The whole sequence on every rank."""
+        del is_async
+        return self._buffers("rr_ag", messages.all_gather(self.group_, self.shard, self.gathered or self.dtype))
+
+    def scatter(self, is_async: bool = False) -> int:
+        """Sum, and keep a part of the sequence."""
+        del is_async
+        return self._buffers("rr_rs_oop", messages.reduce_scatter(self.group_, self.shard, self.dtype))
+
+
+class AsyncTensor(MegatronTensor):
+    """Asynchronous tensor parallelism: copies between peers and signals beside pieces of the product, no collective.
+
+    torch/distributed/_symmetric_memory/__init__.py `_fused_all_gather_matmul`, `_fused_matmul_reduce_scatter`.
+    """
+
+    COPY = "Memcpy PtoP (Device -> Device)"
+    SIGNAL = "c10d::symmetric_memory::(anonymous namespace)::barrier_kernel(unsigned int**, int, int, int, unsigned long)"
+
+    @property
+    def shard(self) -> int:
+        """A part of the sequence."""
+        return self.whole // self.group_.size
+
+    def _pieces(self, op: str) -> None:
+        item = 2 * self.shard
+        self.p.compute(self.SIGNAL, 3.0, f"symm_mem::{op}")
+        for peer in range(self.group_.size - 1):
+            self.p.copy(self.COPY, item, f"symm_mem::{op}", stream=f"symm_mem_{peer % 2}")
+        self.p.compute(self.SIGNAL, 3.0, f"symm_mem::{op}")
+
+    def enter(self) -> None:
+        """Gather beside the product."""
+        self._pieces("fused_all_gather_matmul")
+
+    def leave(self) -> None:
+        """Scatter beside the product."""
+        self._pieces("fused_matmul_reduce_scatter")
+
+    def leave_backward(self) -> None:
+        """Gather the gradient."""
+        self._pieces("fused_all_gather_matmul")
+
+    def enter_backward(self, dgrad: Work, wgrad: Work, linears: int = 1) -> None:
+        """Scatter the input gradient."""
+        del linears
+        dgrad()
+        wgrad()
+        self._pieces("fused_matmul_reduce_scatter")
 
 
 class DTensor(MegatronTensor):

@@ -64,12 +64,12 @@ def zero_by_traffic(spec: Spec) -> list[int] | None:
     """The stages that would show the same traffic, where the configured one is not alone."""
     if spec.framework == "inference":
         return [0]
+    if spec.dp * spec.cp == 1:
+        return [0, 1, 2, 3]
     if spec.zero == 3 and spec.option("reshard", spec.pp == 1) is False:
         return [2, 3]
     if spec.framework == "deepspeed" and spec.zero in (1, 2) and spec.microbatches == 1:
         return [1, 2]
-    if spec.dp * spec.cp == 1:
-        return [0, 1, 2, 3]
     return None
 
 

@@ -17,7 +17,7 @@ from benchmarks.synthesis.layers import Chunk, Layers, chunks, small_params
 from benchmarks.synthesis.program import Idle, Program, Synchronize
 from benchmarks.synthesis.schedules import Act
 from benchmarks.synthesis.spec import Spec
-from benchmarks.synthesis.tensor import MegatronSequence, MegatronTensor, Tensor
+from benchmarks.synthesis.tensor import MegatronSequence, MegatronTensor, Tensor, UserBuffers
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class Groups:
     tp: Group
     pp: Group
     embedding: Group | None
+    amax: Group
     tp_cp: Group
     ep: Group
     etp: Group
@@ -54,7 +55,7 @@ def groups(registry: Registry, spec: Spec) -> Groups:
     model = registry.along(dense, ("tp", "pp"), "MODEL_PARALLEL_GROUP")
     tp = registry.along(dense, ("tp",), "TENSOR_MODEL_PARALLEL_GROUP")
     pp, embedding = _pipeline_groups(registry, dense)
-    registry.along(dense, ("tp", "dp", "cp"), "TENSOR_AND_DATA_PARALLEL_GROUP_WITH_CP")
+    amax = registry.along(dense, ("tp", "dp", "cp"), "TENSOR_AND_DATA_PARALLEL_GROUP_WITH_CP")
     registry.along(dense, ("tp", "dp"), "TENSOR_AND_DATA_PARALLEL_GROUP")
     tp_cp = registry.along(dense, ("tp", "cp"), "TENSOR_AND_CONTEXT_PARALLEL_GROUP")
     ep = registry.along(expert, ("ep",), "EXPERT_MODEL_PARALLEL_GROUP")
@@ -64,7 +65,8 @@ def groups(registry: Registry, spec: Spec) -> Groups:
     expert_data = _with_gloo(registry, expert, ("dp",), "EXPERT_DATA_PARALLEL_GROUP")
     optimizer = registry.next("INTRA_DISTRIBUTED_OPTIMIZER_INSTANCE_GROUP", range(spec.world))
     return Groups(
-        *(data, data_cp, cp, model, tp, pp, embedding, tp_cp, ep, etp, tp_ep, expert_data, optimizer, registry.default)
+        *(data, data_cp, cp, model, tp, pp, embedding, amax, tp_cp, ep, etp, tp_ep, expert_data, optimizer),
+        world=registry.default,
     )
 
 
@@ -97,6 +99,15 @@ def _pipeline_groups(registry: Registry, mesh: Mesh) -> tuple[Group, Group | Non
     return pp, embedding
 
 
+def _style(spec: Spec) -> type[Tensor]:
+    """How tensor-parallel layers communicate."""
+    if spec.tp == 1:
+        return Tensor
+    if not spec.sp:
+        return MegatronTensor
+    return UserBuffers if spec.option("userbuffers", False) else MegatronSequence
+
+
 class Megatron(Layers):
     """One rank of a Megatron-LM job."""
 
@@ -106,8 +117,9 @@ class Megatron(Layers):
         program = Program(rank, groups=tuple(registry.own), group_count=registry.count)
         compute = Compute(program, spec.model, spec.tokens, spec.tp)
         shape = (spec.model.seq // spec.cp, spec.micro_batch, spec.model.hidden)
-        style = Tensor if spec.tp == 1 else MegatronSequence if spec.sp else MegatronTensor
-        tensor = style(program, g.tp, shape, spec.dtype)
+        tensor = _style(spec)(program, g.tp, shape, spec.dtype)
+        if isinstance(tensor, MegatronSequence) and spec.option("fp8", False):
+            tensor.gathered = "Byte"
         super().__init__(program, spec, compute, tensor, context(program, g.cp, compute, spec), None)
         self.experts = self._experts() if spec.model.experts else None
         self.place = list(g.pp.ranks).index(rank)
@@ -164,26 +176,33 @@ class Megatron(Layers):
         return [(act,) for act in schedules.with_transfers(spec.schedule or "interleaved_1f1b", spec.pp, spec.virtual, m)[self.place]]
 
     def _do(self, acts: tuple[Act, ...], step: int) -> None:
+        if self.spec.option("varlen", False):
+            self.resize(self.spec.length(step, acts[0].microbatch))
         if acts[0].kind == "F":
             self._forward(self._chunk(acts[0]), step, acts[0].microbatch)
         elif acts[0].kind in "BI":
             with self.p.backward_thread():
                 self._backward(self._chunk(acts[0]), step, acts[0].microbatch)
         elif acts[0].kind != "W":
-            self._transfer(acts)
+            self._transfer(acts, step)
 
     def _chunk(self, act: Act) -> Chunk:
         return next(c for c in self.chunks if c.stage == act.stage)
 
-    def _transfer(self, acts: tuple[Act, ...]) -> None:
+    def _transfer(self, acts: tuple[Act, ...], step_of_job: int) -> None:
         """Batched and waited for at once, or interleaved: each on its own, waited for where it is needed."""
-        n, dtype, pp = self.tensor.shard, self.spec.dtype, self.g.pp
-        calls = []
+        dtype, pp = self.spec.dtype, self.g.pp
+        calls, shapes = [], []
         for act in acts:
+            n = self._message(step_of_job, act)
             step = 1 if act.kind in ("SEND_F", "RECV_B") else -1
             peer = pp.ranks[(self.place + step) % pp.size]
             make = messages.send if act.kind.startswith("SEND") else messages.receive
+            if self.spec.option("varlen", False):
+                shapes.append(make(pp, peer, 3, "Long"))
             calls.append(make(pp, peer, n, dtype))
+        if shapes:
+            self.p.wait(self.p.launch(*shapes, is_async=True, batched=True))
         batched = self.spec.virtual == 1
         place = self.p.launch(*calls, is_async=True, batched=batched)
         if batched or acts[0].kind.startswith("RECV"):
@@ -191,11 +210,16 @@ class Megatron(Layers):
         if batched and self.spec.option("p2p_sync", False):
             self.p.add(Synchronize())
 
+    def _message(self, step: int, act: Act) -> int:
+        """Elements of an activation between stages: as many tokens as the microbatch has."""
+        whole = self.spec.length(step, act.microbatch) * self.spec.micro_batch * self.spec.model.hidden
+        return whole // self.spec.tp if self.spec.sp else whole
+
     def _batch(self, chunk: Chunk) -> None:
         """Tokens and labels broadcast inside the tensor-parallel group, as far as the stage needs them."""
         if self.spec.tp == 1:
             return
-        n, shape = self.spec.tokens, (self.spec.micro_batch, self.spec.tokens // self.spec.micro_batch)
+        n, shape = self.compute.tokens, (self.spec.micro_batch, self.compute.tokens // self.spec.micro_batch)
         words = ["Long", "Long", "Float", "Long"] if self.spec.pp == 1 else []
         if self.spec.pp > 1 and (chunk.first or chunk.last):
             words = ["Long", "Long"] if chunk.first else ["Long", "Float"]
@@ -228,13 +252,20 @@ class Megatron(Layers):
             self.forward(layer, step, microbatch)
         if chunk.last:
             self._loss()
+        self._amax(len(chunk.layers))
+
+    def _amax(self, count: int) -> None:
+        """Delayed scaling: the largest values of all fp8 tensors (transformer_engine/pytorch/fp8.py)."""
+        if self.spec.option("fp8", False):
+            self.p.collective(messages.all_reduce(self.g.amax, 12 * count, "Float"))
 
     def _loss(self) -> None:
         """Head, vocabulary-parallel cross-entropy, the loss averaged over replicas."""
         self.compute.norm(self.rows)
-        self.tensor.enter()
+        with self.tensor.ends_of_the_model():
+            self.tensor.enter()
         self.compute.head()
-        n = self.spec.tokens
+        n = self.compute.tokens
         shape = (n // self.spec.micro_batch, self.spec.micro_batch)
         for _ in range(3):
             self.compute.loss()
@@ -245,7 +276,8 @@ class Megatron(Layers):
         last = microbatch == self.spec.microbatches - 1
         if chunk.last:
             with self.autograd("LinearWithGradAccumulationAndAsyncCommunication"):
-                self.tensor.enter_backward(self.compute.head, self.compute.head)
+                with self.tensor.ends_of_the_model():
+                    self.tensor.enter_backward(self.compute.head, self.compute.head)
                 self.compute.norm(self.rows)
         buckets = [(False, n) for n in self.buckets(chunk, False)] + [(True, n) for n in self.buckets(chunk, True)]
         per_layer = -(-len(buckets) // max(1, len(chunk.layers)))
@@ -256,9 +288,10 @@ class Megatron(Layers):
                 with self.autograd("AccumulateGrad"):
                     self._reduce(ready)
         if chunk.first:
-            with self.autograd("Embedding"):
+            with self.autograd("Embedding"), self.tensor.ends_of_the_model():
                 self.tensor.leave_backward()
                 self.compute.embedding()
+        self._amax(len(chunk.layers))
         if last:
             self._reduce(buckets)
 

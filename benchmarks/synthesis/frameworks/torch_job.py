@@ -21,7 +21,7 @@ from benchmarks.synthesis.layers import Chunk, Layers, chunks
 from benchmarks.synthesis.program import Idle, Program, Synchronize
 from benchmarks.synthesis.schedules import Act
 from benchmarks.synthesis.spec import Spec
-from benchmarks.synthesis.tensor import DTensor, DTensorSequence, Tensor
+from benchmarks.synthesis.tensor import AsyncTensor, DTensor, DTensorSequence, Tensor
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,8 @@ class TorchJob(Layers):
         program = Program(rank, groups=tuple(own), group_count=count)
         compute = Compute(program, spec.model, spec.tokens, spec.tp)
         shape = (spec.model.seq // spec.cp, spec.micro_batch, spec.model.hidden)
-        style = Tensor if spec.tp == 1 else DTensorSequence if spec.sp else DTensor
+        sequence = AsyncTensor if spec.option("async_tp", False) else DTensorSequence
+        style = Tensor if spec.tp == 1 else sequence if spec.sp else DTensor
         tensor = style(program, g.tp, shape, spec.dtype)
         super().__init__(program, spec, compute, tensor, context(program, g.cp, compute, spec), None)
         if spec.model.experts:
