@@ -319,7 +319,7 @@ def _cpu_compute(rank: LabelledRank, call_start: Ints, call_end: Ints) -> Spans:
     kind, kinds = codes(marks, "kind")
     name, names = codes(marks, "name")
     talks = np.array([n.startswith(COMM_NAMESPACES) for n in names] + [False], dtype=np.bool_)[name]
-    is_op = kind == code_of(kinds, "op")
+    is_op = np.isin(kind, [code_of(kinds, "op"), code_of(kinds, "sync")])
     call_thread = ints(rank.collectives, "tid")
     parts = []
     for tid in np.unique(thread[is_op]):

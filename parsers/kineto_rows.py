@@ -31,11 +31,13 @@ from parsers.kineto_select import (
     COMM_BASE,
     MARK_KINDS,
     OPERATOR,
+    SYNC,
     UNKNOWN_CALL,
     Choice,
     choose_annotation,
     choose_operator,
     is_launch,
+    is_sync,
 )
 
 LONGEST_NS = 30 * 86_400 * 10**9
@@ -130,7 +132,7 @@ class Rows:
         self._keep_operators = True
         self._places: dict[int, int] | None = None
         self._operators, self._annotations = Choice(choose_operator), Choice(choose_annotation)
-        self._is_launch = Choice(lambda name: int(is_launch(name)))
+        self._is_launch = Choice(lambda name: int(is_launch(name)) + 2 * int(is_sync(name)))
         self._new_gpu, self._new_launches, self._new_marks, self._new_comm = (_Pending() for _ in range(4))
         self._on_gpu: list[Gpu] = []
         self._on_cpu: list[Operator] = []
@@ -220,7 +222,10 @@ class Rows:
         if self._keep_operators:
             self.forget_operators()
         choice = self._is_launch
-        launches = [event for event in events if choice[event.name]]
+        launches = [event for event in events if choice[event.name] & 1]
+        waits = [event for event in events if choice[event.name] & 2]
+        if waits:
+            self._new_marks.add(waits, {"kind": [SYNC] * len(waits)})
         args = [event.args or _NO_LAUNCH_ARGS for event in launches]
         self._note_ranks(launches, args)
         fields = {

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from parsers.kineto_comm import COMM_LAYERS
 
-MARK_KINDS = ("step", "optimizer", "autograd", "annotation", "op")
+MARK_KINDS = ("step", "optimizer", "autograd", "annotation", "op", "sync")
 """The kinds of `CPU_MARKS`; a choice below `COMM_BASE` is a place in here."""
 
-STEP, OPTIMIZER, AUTOGRAD, NOTE, OPERATOR = range(len(MARK_KINDS))
+STEP, OPTIMIZER, AUTOGRAD, NOTE, OPERATOR, SYNC = range(len(MARK_KINDS))
 DROP = -1
 COMM_BASE = 10
 """A choice from here on is a place in `COMM_LAYERS`, plus this."""
@@ -29,6 +29,11 @@ _SERVING = re.compile(
     r"(?:vllm|sglang)::\w*(?:all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|send|recv)"
 )
 _LAUNCH = re.compile(r"launch(?!hostfunc|\w*attribute)|memcpy|memset|invokekernel|enqueue|appendmem", re.IGNORECASE)
+_SYNC = re.compile(r"(?:cuda|hip|cu|musa)(?:Device|Stream|Event|Ctx)Synchronize")
+_READS = frozenset({"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::nonzero", "aten::equal"})
+"""Operators that need a value from the GPU, and so make the CPU wait for it."""
+
+_COLLECTOR = re.compile(r"\bgc\b|garbage.?collect", re.IGNORECASE)
 _REGIONS = ("## ", "Torch-Compiled Region", "enumerate(", "DistributedDataParallel.")
 
 
@@ -64,19 +69,28 @@ def choose_operator(name: str) -> int:
         mark = _mark(name)
         if mark is not None:
             return mark
-        return NOTE if name.startswith(_REGIONS) else OPERATOR if "fused" in name else DROP
+        if name.startswith(_REGIONS) or _COLLECTOR.search(name):
+            return NOTE
+        return OPERATOR if "fused" in name else DROP
     if head == "autograd" or tail.startswith("autograd::"):
         return AUTOGRAD if name.startswith("autograd::engine::evaluate_function") else DROP
     if head in {"c10d", "symm_mem"}:
         return _layer(head)
     if _FUNCTIONAL.match(head):
         return DROP if _NO_TRAFFIC.match(name) else _layer("functional")
+    if name in _READS:
+        return SYNC
     return _layer("functional") if _SERVING.match(name) else OPERATOR
 
 
 def is_launch(name: str) -> bool:
     """Whether a runtime or driver call (of any vendor) puts work on a GPU, as far as its name tells."""
     return bool(_LAUNCH.search(name)) or name == UNKNOWN_CALL
+
+
+def is_sync(name: str) -> bool:
+    """Whether a runtime or driver call stands still until the GPU has done something."""
+    return bool(_SYNC.match(name))
 
 
 def _mark(name: str) -> int | None:

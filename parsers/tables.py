@@ -99,7 +99,9 @@ CPU_MARKS = pa.schema(
         ("ts_ns", pa.int64()),
         ("dur_ns", pa.int64()),
         ("tid", pa.int64()),
-        ("kind", TEXT),  # step | optimizer | autograd | annotation | op (op: operators, kept where no GPU ran)
+        # step | optimizer | autograd | annotation | op (operators, kept where no GPU ran) | sync (calls and operators
+        # in which the CPU stands still for the GPU)
+        ("kind", TEXT),
         ("name", TEXT),
     ]
 )

@@ -358,6 +358,22 @@ def test_a_header_with_devices_keeps_no_operators_from_the_start(read_text: Read
     assert trace.cpu_marks.num_rows == 0
 
 
+def test_what_makes_the_cpu_wait_is_kept_beside_a_gpu(read_text: ReadText) -> None:
+    job = TraceMaker()
+    job.kernel("gemm", 400, 5)
+    job.x("cpu_op", "aten::mm", 500, 50)
+    job.x("cpu_op", "aten::item", 600, 50)
+    job.x("cuda_runtime", "cudaStreamSynchronize", 610, 30, correlation=9)
+    job.x("cuda_runtime", "cudaEventQuery", 660, 1, correlation=10)
+    job.x("cpu_op", "Python GC", 700, 20)
+    (trace,) = read_text(job.text())
+    assert {(row["kind"], row["name"]) for row in trace.cpu_marks.to_pylist()} == {
+        ("sync", "aten::item"),
+        ("sync", "cudaStreamSynchronize"),
+        ("annotation", "Python GC"),
+    }
+
+
 def test_names_of_threads_and_the_window(read_text: ReadText) -> None:
     job = TraceMaker(baseTimeNanoseconds=BASE)
     for tid, name in ((1, "thread 1 (pt_autograd_0)"), (1, "thread 1 (python)"), (2, "thread 2 (python)")):
@@ -495,7 +511,7 @@ def test_tasks_of_an_ascend_device(read_text: ReadText) -> None:
     [
         ("[]", "holds no events"),
         ('{"traceEvents": []}', "holds no events"),
-        ('{"schema": "1.1.0-chakra", "nodes": []}', "not a profiler trace"),
+        ('{"nodes": [], "edges": []}', "not a profiler trace"),
         ("\x89PNG\r\n\x1a\n", "not a trace in a known format"),
         ("step 1 loss 2.3\n", "not a trace in a known format"),
     ],
