@@ -145,7 +145,7 @@ def hang_report(traces: Iterable[RankTrace], calls_per_step: Mapping[str, int] |
         raise InputError(
             "none of the files is a Flight Recorder dump of a known rank", hint="give the dumps of all ranks"
         )
-    found = [d for group in dumps.groups.values() if (d := _divergence(dumps, group, calls_per_step or {})) is not None]
+    found = [d for group in dumps.groups if (d := _divergence(dumps, group, calls_per_step or {})) is not None]
     waits = {rank: _blockers(dumps, dump) for rank, dump in dumps.ranks.items()}
     suspects = _suspects(dumps, waits, found)
     deadlock = () if suspects else _circle(waits)
@@ -167,7 +167,7 @@ def hang_report(traces: Iterable[RankTrace], calls_per_step: Mapping[str, int] |
 
 
 def _divergence(dumps: Dumps, group: GroupOfJob, per_step: Mapping[str, int]) -> Divergence | None:
-    members = [rank for rank in group.ranks or sorted(dumps.ranks) if rank in dumps.ranks]
+    members = dumps.members(group)
     if len(group.ranks or members) < 2:
         return None
     issued = {rank: last for rank in members if (last := dumps.issued(rank, group.name)) is not None and last >= 0}
@@ -269,7 +269,7 @@ def _blockers(dumps: Dumps, dump: RankDump) -> tuple[int, ...]:
         if peer is None or peer == dump.rank:
             return ()
         return () if peer in dumps.ranks and _together(dumps.ranks[peer], dump.rank) else (peer,)
-    group = dumps.groups.get(dump.names[dump.group[row]] if dump.group[row] >= 0 else "")
+    group = dumps.group_of.get((dump.rank, dump.name_of(row)))
     if group is None or group.ranks is None:
         return ()
     seq, others = int(dump.seq[row]), [rank for rank in group.ranks if rank != dump.rank]
@@ -316,9 +316,9 @@ def _wrong_call(dumps: Dumps, rank: int, found: Sequence[Divergence]) -> Diverge
     row = dump.oldest if dump is not None else None
     if dump is None or row is None or dump.p2p[row]:
         return None
-    name = dump.names[dump.group[row]] if dump.group[row] >= 0 else ""
-    at = int(dump.seq[row])
-    return next((d for d in found if (d.group, d.seq) == (name, at) and d.state in CONTRADICTIONS), None)
+    place = (dump.name_of(row), int(dump.seq[row]))
+    wrong = [d for d in found if (d.group, d.seq) == place and d.state in CONTRADICTIONS and rank in d.waiting]
+    return wrong[0] if wrong else None
 
 
 def _reason(dumps: Dumps, rank: int) -> str:
@@ -328,8 +328,8 @@ def _reason(dumps: Dumps, rank: int) -> str:
     row = dump.oldest
     if row is None:
         return "waits in no call: its host thread did not come to the next one"
-    call, name = dump.call(row), dump.names[dump.group[row]] if dump.group[row] >= 0 else ""
-    group = dumps.groups.get(name)
+    call, name = dump.call(row), dump.name_of(row)
+    group = dumps.group_of.get((rank, name))
     label = group.label if group is not None else f"group {name}"
     others = [r for r in (group.ranks if group and group.ranks else ()) if r != rank and r in dumps.ranks]
     where = f"{call.op} #{int(dump.seq[row])} of {label}"
@@ -359,8 +359,7 @@ def _message(dumps: Dumps, dump: RankDump) -> Message | None:
     call, peer = dump.call(row), dump.peer(row)
     other = dumps.ranks.get(peer) if peer is not None else None
     matched = None if other is None else _answers(other, dump.rank, call.op)
-    group = dump.names[dump.group[row]] if dump.group[row] >= 0 else ""
-    return Message(dump.rank, call.op, peer, group, int(dump.seq[row]), matched)
+    return Message(dump.rank, call.op, peer, dump.name_of(row), int(dump.seq[row]), matched)
 
 
 def _answers(peer: RankDump, rank: int, op: str) -> bool:

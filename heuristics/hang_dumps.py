@@ -25,7 +25,7 @@ FINISHED, WAITING, NOT_ISSUED, UNKNOWN = "finished", "waiting", "not issued", "u
 
 @dataclass(frozen=True)
 class GroupOfJob:
-    """A process group, put together from all dumps."""
+    """A process group: a name and the ranks in it; groups that were split off together may share a name."""
 
     name: str
     desc: str | None
@@ -102,6 +102,10 @@ class RankDump:
             created_ns=said["created_ns"],
         )
 
+    def name_of(self, row: int) -> str:
+        """The name of an entry's group; empty where it has none."""
+        return self.names[self.group[row]] if self.group[row] >= 0 else ""
+
     def peer(self, row: int) -> int | None:
         """The other side of a message."""
         peer: int | None = self.dump.entries.column("peer")[row].as_py()
@@ -117,10 +121,11 @@ class RankDump:
 
 @dataclass(frozen=True, eq=False)
 class Dumps:
-    """All dumps of a job, by rank, and its groups by name."""
+    """All dumps of a job, by rank, and its groups: all of them, and per rank the one behind a name."""
 
     ranks: Mapping[int, RankDump]
-    groups: Mapping[str, GroupOfJob]
+    groups: tuple[GroupOfJob, ...]
+    group_of: Mapping[tuple[int, str], GroupOfJob]
     status: Mapping[tuple[int, str], tuple[int, int]]  # (rank, group) -> last collective enqueued, completed
 
     @classmethod
@@ -129,7 +134,7 @@ class Dumps:
         from parsers.flight_recorder import Dump
 
         ranks: dict[int, RankDump] = {}
-        groups: dict[str, GroupOfJob] = {}
+        group_of: dict[tuple[int, str], GroupOfJob] = {}
         status: dict[tuple[int, str], tuple[int, int]] = {}
         for trace in traces:
             rank, dump = trace.identity.rank, trace.witness
@@ -138,9 +143,10 @@ class Dumps:
             ranks[rank] = RankDump.of(rank, dump)
             declared = trace.groups.select(["name", "desc", "ranks"]).to_pylist()
             for row in declared:
-                key = row["name"]
-                if key not in groups or groups[key].ranks is None:
-                    groups[key] = GroupOfJob(key, row["desc"], tuple(row["ranks"]) if row["ranks"] else None)
+                members = tuple(row["ranks"]) if row["ranks"] else None
+                group_of[rank, row["name"]] = GroupOfJob(row["name"], row["desc"], members)
+            for name in ranks[rank].names:
+                group_of.setdefault((rank, name), GroupOfJob(name, None, None))
             names = _names_of_status(dump, [row["name"] for row in declared])
             for one in dump.statuses:
                 if one.pg_id in names:
@@ -150,12 +156,20 @@ class Dumps:
         }
         # Where messages go over a group, its status counts them with the collectives (ProcessGroupNCCL.cpp).
         kept = {key: said for key, said in status.items() if key[1] not in carries_messages}
-        return cls(ranks, groups, kept)
+        return cls(ranks, tuple(dict.fromkeys(group_of.values())), group_of, kept)
+
+    def members(self, group: GroupOfJob) -> list[int]:
+        """The ranks of a group that left a dump."""
+        return [
+            rank
+            for rank in group.ranks or sorted(self.ranks)
+            if self.group_of.get((rank, group.name), group) == group and rank in self.ranks
+        ]
 
     @property
     def absent(self) -> tuple[int, ...]:
         """Ranks that groups name and that have no dump."""
-        named = {rank for group in self.groups.values() for rank in group.ranks or ()}
+        named = {rank for group in self.groups for rank in group.ranks or ()}
         return tuple(sorted(named - self.ranks.keys()))
 
     def issued(self, rank: int, group: str) -> int | None:
