@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from analyzer.summary.model import RankSummary
 from analyzer.words import short_names
 from parsers.errors import InputError
-from parsers.tables import RankTrace
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Roster:
     warnings: tuple[str, ...]
 
 
-def roster(traces: Sequence[RankTrace]) -> Roster:
+def roster(traces: Sequence[RankSummary]) -> Roster:
     """Take stock of the traces given as one job.
 
     Raises:
@@ -72,7 +72,7 @@ def roster(traces: Sequence[RankTrace]) -> Roster:
     )
 
 
-def _one_job(traces: Sequence[RankTrace]) -> None:
+def _one_job(traces: Sequence[RankSummary]) -> None:
     for what, of in (("world size", _world_of), ("run", _run_of)):
         files: dict[object, list[str]] = defaultdict(list)
         for trace in traces:
@@ -86,23 +86,17 @@ def _one_job(traces: Sequence[RankTrace]) -> None:
             )
 
 
-def _world_of(trace: RankTrace) -> int | None:
+def _world_of(trace: RankSummary) -> int | None:
     return trace.identity.world_size
 
 
-def _run_of(trace: RankTrace) -> str | None:
+def _run_of(trace: RankSummary) -> str | None:
     return trace.identity.run_id
 
 
-def _same_time(traces: Sequence[RankTrace]) -> list[str]:
+def _same_time(traces: Sequence[RankSummary]) -> list[str]:
     """A warning where two traces with clocks of their own day do not overlap in time."""
-    spans = []
-    for trace in traces:
-        times = trace.steps if trace.steps.num_rows else trace.gpu_events
-        if times.num_rows and "baseTimeNanoseconds" in trace.metadata:
-            start = times.column("ts_ns")
-            first, last = int(start[0].as_py()), int(start[-1].as_py()) + int(times.column("dur_ns")[-1].as_py() or 0)
-            spans.append((min(first, last), max(first, last), trace.path))
+    spans = [(*trace.span, trace.path) for trace in traces if trace.span is not None]
     if len(spans) < 2:
         return []
     latest, earliest = max(spans), min(spans, key=lambda span: span[1])

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from analyzer.intervals import Floats, Ints
-from analyzer.measured import Labelled
 from analyzer.model import Clock
+from analyzer.summary.model import RankSummary
 from heuristics.arrays import NULL, codes, ints
 
 SYMMETRIC = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
@@ -51,12 +51,12 @@ class _Calls:
     end: Ints
 
 
-def match(ranks: Sequence[Labelled]) -> Matching:
+def match(ranks: Sequence[RankSummary]) -> Matching:
     """Match collectives across ranks and tell waiting from transfer.
 
     Only GPU traces are compared: the duration of a CPU operator says when its caller was let go, not when it arrived.
     """
-    waits = tuple(np.full(r.labelled.collectives.num_rows, NULL, dtype=np.int64) for r in ranks)
+    waits = tuple(np.full(r.collectives.num_rows, NULL, dtype=np.int64) for r in ranks)
     nothing = Clock(aligned=False, residual_us=None, offset_us={})
     if len(ranks) < 2 or not all(r.line.on_gpu for r in ranks):
         return Matching(waits, nothing, 0)
@@ -76,7 +76,7 @@ def match(ranks: Sequence[Labelled]) -> Matching:
     return Matching(waits, _clock(ranks, offset, residual, counts), matched)
 
 
-def _matched(ranks: Sequence[Labelled]) -> _Calls:
+def _matched(ranks: Sequence[RankSummary]) -> _Calls:
     """Calls whose every participant was found exactly once."""
     names: dict[tuple[object, ...], int] = {}
     tables = [_comparable(place, rank, names) for place, rank in enumerate(ranks)]
@@ -99,9 +99,9 @@ def _matched(ranks: Sequence[Labelled]) -> _Calls:
     return _Calls(key.ravel()[order].astype(np.int64), rank, row, start - base, end - base)
 
 
-def _comparable(place: int, rank: Labelled, names: dict[tuple[object, ...], int]) -> Ints:
+def _comparable(place: int, rank: RankSummary, names: dict[tuple[object, ...], int]) -> Ints:
     """One row per call that may be matched: five columns that identify it, then size, rank, row, start, end."""
-    table, line = rank.labelled.collectives, rank.line
+    table, line = rank.collectives, rank.line
     primitive, primitives = codes(table, "primitive")
     group, seq, comms = ints(table, "group"), ints(table, "seq"), ints(table, "comms_id", 0)
     size, elements = ints(table, "group_size"), ints(table, "size_bytes")
@@ -129,10 +129,10 @@ def _comparable(place: int, rank: Labelled, names: dict[tuple[object, ...], int]
     return table_of_calls
 
 
-def _group_codes(rank: Labelled, names: dict[tuple[object, ...], int]) -> Ints:
+def _group_codes(rank: RankSummary, names: dict[tuple[object, ...], int]) -> Ints:
     """A number per row of GROUPS that is the same on every rank of the group, -1 where the ranks are not known."""
     out = []
-    for name, members in zip(*rank.labelled.groups.select(["name", "ranks"]).to_pydict().values(), strict=True):
+    for name, members in zip(*rank.groups.select(["name", "ranks"]).to_pydict().values(), strict=True):
         key = (name, tuple(members or ()))
         out.append(names.setdefault(key, len(names)) if members and len(members) > 1 else NULL)
     return np.array([*out, NULL], dtype=np.int64)
@@ -185,7 +185,7 @@ def _medians(values: Floats, key: Ints) -> Floats:
     return middle
 
 
-def _clock(ranks: Sequence[Labelled], offset: Floats, residual: float, counts: Ints) -> Clock:
+def _clock(ranks: Sequence[RankSummary], offset: Floats, residual: float, counts: Ints) -> Clock:
     known = {
         str(r.rank): round(float(offset[i]) / 1000, 3) for i, r in enumerate(ranks) if counts[i] and r.rank is not None
     }

@@ -14,7 +14,7 @@ from analyzer.intervals import Ints
 from analyzer.job import Roster, roster
 from analyzer.layout_doc import layout_document, pipeline_document
 from analyzer.matching import match
-from analyzer.measured import Labelled, Measured
+from analyzer.measured import Measured
 from analyzer.model import SCHEMA_VERSION, Analysis, Input, Tool, Trust
 from analyzer.options import Options
 from analyzer.reading import read_all
@@ -22,11 +22,11 @@ from analyzer.reconcile import check, declared_degrees, reconcile
 from analyzer.rows import collect, counted_calls
 from analyzer.step_marks import window_of
 from analyzer.step_time import exposure
+from analyzer.summary.model import RankSummary
 from analyzer.trust import trust
 from analyzer.words import plural
 from heuristics.links import Nodes, find_nodes
 from heuristics.verdict import Inference
-from parsers.tables import RankTrace
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -53,29 +53,28 @@ def analyze_with(paths: Paths, options: Options) -> Analysis:
 
 def analyze_measured(paths: Paths, options: Options) -> tuple[Analysis, Sequence[Measured]]:
     """As `analyze_with`, and the ranks behind the document: what needs single steps finds them there."""
-    from heuristics.layout import infer
+    from heuristics.layout import infer_views
     from parsers.discover import expand
 
     check(options)
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     found = expand(given)
     everything = read_all(found.paths, options)
-    traces = [r.labelled.trace for r in everything]
-    who = roster(traces)
+    who = roster(everything)
     ranks = [everything[i] for i in who.keep]
-    inference = infer([r.labelled for r in ranks], use_names=options.use_names)
+    inference = infer_views([r.view for r in ranks])
     matching = match(ranks)
-    nodes = find_nodes([r.labelled.trace for r in ranks], options.gpus_per_node)
+    nodes = find_nodes(ranks, options.gpus_per_node)
     measured = [
         _measure(r, d, w, nodes, options) for r, d, w in zip(ranks, inference.dims, matching.wait_ns, strict=True)
     ]
-    quality = trust(traces, ranks, who, matching.clock, (*found.notes, *inference.layout.notes))
+    quality = trust(everything, ranks, who, matching.clock, (*found.notes, *inference.layout.notes))
     if options.strict:
-        _insist(quality, traces)
-    return _document(traces, who, quality, measured, inference, nodes, options), measured
+        _insist(quality, everything)
+    return _document(everything, who, quality, measured, inference, nodes, options), measured
 
 
-def _measure(rank: Labelled, dims: Sequence[str], wait_ns: Ints, nodes: Nodes, options: Options) -> Measured:
+def _measure(rank: RankSummary, dims: Sequence[str], wait_ns: Ints, nodes: Nodes, options: Options) -> Measured:
     """Give a rank its dimensions, links, window and time.
 
     Raises:
@@ -84,19 +83,19 @@ def _measure(rank: Labelled, dims: Sequence[str], wait_ns: Ints, nodes: Nodes, o
     window = window_of(rank, options.steps)
     if options.steps is not None and not window.count:
         steps = ", ".join(str(n) for n in rank.steps.number[rank.steps.complete].tolist()) or "none"
-        raise InconclusiveError(f"{rank.labelled.trace.path}: no such complete step; complete are: {steps}")
+        raise InconclusiveError(f"{rank.path}: no such complete step; complete are: {steps}")
     return Measured(
         source=rank,
         dims=dims,
-        links=[nodes.link(members) for members in rank.labelled.groups.column("ranks").to_pylist()],
+        links=[nodes.link(members) for members in rank.groups.column("ranks").to_pylist()],
         window=window,
-        counted=counted_calls(rank.labelled.collectives, window.steps),
+        counted=counted_calls(rank.collectives, window.steps),
         time=measure(rank.line, dims, window),
         wait_ns=wait_ns,
     )
 
 
-def _insist(quality: Trust, traces: Sequence[RankTrace]) -> None:
+def _insist(quality: Trust, traces: Sequence[RankSummary]) -> None:
     """``--strict``: nothing may be missing or repaired."""
     faults = (
         (len(quality.ranks_missing), "rank", "missing"),
@@ -112,7 +111,7 @@ def _insist(quality: Trust, traces: Sequence[RankTrace]) -> None:
 
 
 def _document(
-    traces: Sequence[RankTrace],
+    traces: Sequence[RankSummary],
     who: Roster,
     quality: Trust,
     ranks: Sequence[Measured],
@@ -153,7 +152,7 @@ def _document(
     )
 
 
-def _input(trace: RankTrace) -> Input:
+def _input(trace: RankSummary) -> Input:
     return Input(
         path=trace.path,
         format=trace.format,

@@ -9,16 +9,15 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import TYPE_CHECKING
 
-from analyzer.exposure import gpu_work, timeline
-from analyzer.measured import Labelled
 from analyzer.options import Options
-from analyzer.step_marks import step_marks
+from analyzer.summary.make import summarize
+from analyzer.summary.model import RankSummary
 
 if TYPE_CHECKING:
     from heuristics.kernel_table import KernelTable
 
 
-def read_all(paths: Sequence[str], options: Options) -> list[Labelled]:
+def read_all(paths: Sequence[str], options: Options) -> list[RankSummary]:
     """Read and label every file.
 
     Args:
@@ -35,7 +34,7 @@ def read_all(paths: Sequence[str], options: Options) -> list[Labelled]:
 
     table = KernelTable.load(options.kernel_table) if options.kernel_table else None
     jobs = [(path, table, options.use_names) for path in paths]
-    out: list[Labelled] = []
+    out: list[RankSummary] = []
     for done, found in enumerate(_run(jobs, options.workers), 1):
         out += found
         if options.progress is not None:
@@ -43,7 +42,7 @@ def read_all(paths: Sequence[str], options: Options) -> list[Labelled]:
     return out
 
 
-def _run(jobs: Sequence[tuple[str, KernelTable | None, bool]], workers: int) -> Iterator[list[Labelled]]:
+def _run(jobs: Sequence[tuple[str, KernelTable | None, bool]], workers: int) -> Iterator[list[RankSummary]]:
     workers = min(workers, len(jobs))
     if workers <= 1:
         yield from map(_read_one, jobs)
@@ -57,14 +56,9 @@ def _start_method() -> str:
     return "fork" if sys.platform == "linux" and threading.active_count() == 1 else "spawn"
 
 
-def _read_one(job: tuple[str, KernelTable | None, bool]) -> list[Labelled]:
+def _read_one(job: tuple[str, KernelTable | None, bool]) -> list[RankSummary]:
     from heuristics.label import label
     from parsers import read
 
     path, table, use_names = job
-    out = []
-    for trace in read(path):
-        labelled = label(trace, kernel_table=table, use_names=use_names)
-        work = gpu_work(labelled)
-        out.append(Labelled(labelled, timeline(labelled, work), step_marks(labelled, work)))
-    return out
+    return [summarize(label(trace, kernel_table=table, use_names=use_names)) for trace in read(path)]

@@ -91,7 +91,7 @@ def bus_factor(primitive: str, n: int | None) -> float | None:
 
 
 def _add(rank: Measured, tallies: dict[Key, _Tally]) -> None:
-    table = rank.source.labelled.collectives
+    table = rank.source.collectives
     if not table.num_rows:
         return
     keys, of_call = _keys(rank)
@@ -125,12 +125,12 @@ def _add(rank: Measured, tallies: dict[Key, _Tally]) -> None:
 
 def _keys(rank: Measured) -> tuple[list[Key], Ints]:
     """The distinct keys of a rank's calls, and which of them each call has."""
-    table = rank.source.labelled.collectives
+    table = rank.source.collectives
     dims = sorted(set(rank.dims))
     links = [None, *sorted({link for link in rank.links if link})]
     of_group = np.array([links.index(link) for link in rank.links] + [0], dtype=np.int64)
     texts = {name: codes(table, name) for name in _TEXTS}
-    gpus = sorted({str(device.get("name", "")) for device in rank.source.labelled.trace.devices})
+    gpus = sorted({str(device.get("name", "")) for device in rank.source.devices})
     columns = [
         np.array([dims.index(d) for d in rank.dims], dtype=np.int64),
         ints(table, "group_size"),

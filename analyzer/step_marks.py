@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from analyzer.exposure import GpuWork
-from analyzer.intervals import Ints
-from analyzer.measured import Labelled, StepMarks
+from analyzer.intervals import Bools, Ints
 from analyzer.windows import Window, gpu_steps
 from heuristics.arrays import ints
 from heuristics.labelled import GpuRole, LabelledRank
+
+if TYPE_CHECKING:
+    from analyzer.summary.model import RankSummary
+
+
+@dataclass(frozen=True, eq=False)
+class StepMarks:
+    """The steps of one rank.
+
+    Attributes:
+        source: profiler_step | inferred | none.
+        edges: ``(steps, 2)`` int64 ns, begin and end on the time axis of whatever did the work.
+        number: the step's own number.
+        complete: which steps lie in the file whole.
+    """
+
+    source: str
+    edges: Ints
+    number: Ints
+    complete: Bools
 
 
 def step_marks(rank: LabelledRank, work: GpuWork) -> StepMarks:
@@ -25,7 +47,7 @@ def step_marks(rank: LabelledRank, work: GpuWork) -> StepMarks:
     )
 
 
-def window_of(rank: Labelled, wanted: tuple[int, int] | None) -> Window:
+def window_of(rank: RankSummary, wanted: tuple[int, int] | None) -> Window:
     """Where to measure a rank: its complete steps, those of them that were asked for, or the whole span.
 
     Args:

@@ -49,7 +49,7 @@ def traffic(ranks: Sequence[Measured]) -> Traffic:
 
 
 def _of_rank(rank: Measured) -> Iterable[tuple[Flow, int, int]]:
-    table = rank.source.labelled.collectives
+    table = rank.source.collectives
     sent, size = ints(table, "sent_bytes"), ints(table, "size_bytes")
     chosen = rank.counted & (sent != NULL)
     if not chosen.any():

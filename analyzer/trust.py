@@ -7,16 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from analyzer.job import Roster
-from analyzer.measured import Labelled
 from analyzer.model import Clock, StepTrust, Trust
 from analyzer.rows import counted_calls
+from analyzer.summary.model import RankSummary
 from analyzer.words import plural, short_names
 from heuristics.arrays import NULL, ints
-from parsers.tables import RankTrace
 
 
 def trust(
-    traces: Sequence[RankTrace], ranks: Sequence[Labelled], roster: Roster, clock: Clock, notes: Sequence[str] = ()
+    traces: Sequence[RankSummary], ranks: Sequence[RankSummary], roster: Roster, clock: Clock, notes: Sequence[str] = ()
 ) -> Trust:
     """Take stock.
 
@@ -43,7 +42,7 @@ def trust(
     )
 
 
-def _steps(ranks: Sequence[Labelled]) -> StepTrust:
+def _steps(ranks: Sequence[RankSummary]) -> StepTrust:
     """Steps that are whole on every rank that has them, and those that are not whole on some rank."""
     sources = {r.steps.source for r in ranks}
     source = next((s for s in ("profiler_step", "inferred") if s in sources), "none")
@@ -55,31 +54,31 @@ def _steps(ranks: Sequence[Labelled]) -> StepTrust:
     return StepTrust(source=source, complete=sorted(whole - cut), incomplete=sorted(cut))
 
 
-def _classified(ranks: Sequence[Labelled]) -> float | None:
-    stats = [r.labelled.stats for r in ranks]
+def _classified(ranks: Sequence[RankSummary]) -> float | None:
+    stats = [r.stats for r in ranks]
     known = sum(sum(s.comm_ns_by_source.values()) for s in stats)
     total = known + sum(s.unclassified_ns for s in stats)
     return round(known / total, 6) if total else None
 
 
-def _share_of_time(ranks: Sequence[Labelled], column: str) -> float | None:
+def _share_of_time(ranks: Sequence[RankSummary], column: str) -> float | None:
     """Share of the calls' time for which a column is known."""
     known = total = 0
     for r in ranks:
         length = r.line.call_end - r.line.call_start
         total += int(length.sum())
-        known += int(length[ints(r.labelled.collectives, column) != NULL].sum())
+        known += int(length[ints(r.collectives, column) != NULL].sum())
     return round(known / total, 6) if total else None
 
 
-def _calls_with_bytes(ranks: Sequence[Labelled]) -> float | None:
-    tables = [r.labelled.collectives for r in ranks]
+def _calls_with_bytes(ranks: Sequence[RankSummary]) -> float | None:
+    tables = [r.collectives for r in ranks]
     sent = [ints(table, "sent_bytes")[counted_calls(table, ())] for table in tables]
     calls = sum(len(s) for s in sent)
     return round(sum(int(np.count_nonzero(s != NULL)) for s in sent) / calls, 6) if calls else None
 
 
-def _notes(traces: Sequence[RankTrace], ranks: Sequence[Labelled]) -> list[str]:
+def _notes(traces: Sequence[RankSummary], ranks: Sequence[RankSummary]) -> list[str]:
     """What the readers and the labelling have to say, once per sentence, with the files it holds for."""
     seen: dict[str, list[str]] = {}
     for trace in traces:
@@ -89,15 +88,15 @@ def _notes(traces: Sequence[RankTrace], ranks: Sequence[Labelled]) -> list[str]:
             seen.setdefault(f"first damage at byte {trace.health.first_damage_byte:,}", []).append(trace.path)
     for rank in ranks:
         for note in _about(rank):
-            seen.setdefault(note, []).append(rank.labelled.trace.path)
+            seen.setdefault(note, []).append(rank.path)
     names = short_names([trace.path for trace in traces])
     return [_of_files(note, [names[path] for path in paths], len(traces)) for note, paths in seen.items()]
 
 
-def _about(r: Labelled) -> list[str]:
-    stats, identity = r.labelled.stats, r.labelled.trace.identity
+def _about(r: RankSummary) -> list[str]:
+    stats, identity = r.stats, r.identity
     notes = list(stats.notes)
-    if not r.labelled.trace.on_gpu and r.labelled.collectives.num_rows:
+    if not r.on_gpu and r.collectives.num_rows:
         notes.append("no GPU ran: communication is the operator, exposure is measured against the threads' operators")
     if identity.rank_source not in ("metadata", None):
         notes.append(

@@ -6,10 +6,10 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from parsers.tables import RankTrace
+    from parsers.tables import RankIdentity
 
 INTRA_NODE, INTER_NODE, MIXED = "intra_node", "inter_node", "mixed"
 
@@ -21,6 +21,18 @@ _BY_DEVICE = (
     # pairs only (V100) are not here.
     ("pcie", re.compile(r"\b(?:T4|L4|L40S?|A2|A16|L20|RTX [45]0\d\d)\b")),
 )
+
+
+class OfRank(Protocol):
+    """Who a rank is and what its host has: a trace, or the summary of one."""
+
+    @property
+    def identity(self) -> RankIdentity:
+        """Who wrote it."""
+
+    @property
+    def devices(self) -> Sequence[Mapping[str, object]]:
+        """The GPUs of its host."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +81,7 @@ def link_of(
     return INTER_NODE if len(nodes) == len(ranks) else MIXED
 
 
-def find_nodes(traces: Sequence[RankTrace], gpus_per_node: int | None = None) -> Nodes:
+def find_nodes(traces: Sequence[OfRank], gpus_per_node: int | None = None) -> Nodes:
     """Work out which ranks share a node.
 
     In this order: what the user says; host names, where every host that is named holds the same number of ranks and all

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from analyzer.findings.base import HIDDEN_BY_DESIGN, NOISE, Facts, finding
-from analyzer.measured import Measured
 from analyzer.model import Finding
-from heuristics.arrays import NULL, code_of, codes, ints
-from heuristics.labelled import GpuRole
 
 _ADVICE = {
     "yes": "The framework can run it beside compute: look for launches that come late, or a lack of prefetching.",
@@ -55,7 +50,7 @@ def same_stream(facts: Facts) -> Iterator[Finding]:
     """NCCL kernels on a stream that also computes can never overlap that compute."""
     shared, total, window, who = 0, 0, 0, []
     for rank in facts.ranks:
-        on_shared, all_nccl = _nccl_on_compute_streams(rank)
+        on_shared, all_nccl = rank.source.nccl_ns
         total += all_nccl
         shared += on_shared
         window += rank.source.line.last - rank.source.line.first
@@ -69,18 +64,3 @@ def same_stream(facts: Facts) -> Iterator[Finding]:
             f"{shared / total * 100:.0f} % of NCCL time is on streams that also compute: it cannot overlap with that.",
             ranks=who,
         )
-
-
-def _nccl_on_compute_streams(rank: Measured) -> tuple[int, int]:
-    """NCCL time on streams that mostly compute, and NCCL time in all, in ns."""
-    labelled = rank.source.labelled
-    library, names = codes(labelled.collectives, "library")
-    mine = library == code_of(names, "nccl")
-    if not mine.any():
-        return 0, 0
-    events = labelled.trace.gpu_events
-    stream, length = ints(events, "stream"), np.maximum(ints(events, "dur_ns", 0), 0)
-    compute = (labelled.gpu_role == GpuRole.COMPUTE) & (stream != NULL)
-    nccl = (labelled.gpu_role == GpuRole.COMM) & np.append(mine, False)[labelled.gpu_call]
-    computing = np.unique(stream[compute])
-    return int(length[nccl & np.isin(stream, computing)].sum()), int(length[nccl].sum())

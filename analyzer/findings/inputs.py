@@ -31,7 +31,7 @@ def incomplete(facts: Facts) -> Iterator[Finding]:
             ranks=trust.ranks_duplicated,
         )
     for rank in facts.ranks:
-        trace = rank.source.labelled.trace
+        trace = rank.source
         if not trace.health.complete:
             lost = "" if trace.on_gpu else " No GPU event is left: only what the CPU side says is analysed."
             yield finding(
@@ -85,7 +85,7 @@ def communication(facts: Facts) -> Iterator[Finding]:
             )
     share = facts.trust.comm_time_classified
     if share is not None and share < 1:
-        names = sorted({n for r in facts.ranks for n, _ in r.source.labelled.stats.unclassified_names})
+        names = sorted({n for r in facts.ranks for n, _ in r.source.stats.unclassified_names})
         yield finding(
             "comm.unclassified",
             "warning",
@@ -94,7 +94,7 @@ def communication(facts: Facts) -> Iterator[Finding]:
         )
     clashes: dict[str, int] = defaultdict(int)
     for rank in facts.ranks:
-        for what, count in rank.source.labelled.stats.conflicts:
+        for what, count in rank.source.stats.conflicts:
             clashes[what] += count
     if clashes:
         said = "; ".join(

@@ -9,9 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from analyzer.exposure import Timeline, gpu_work, measure, timeline
-from analyzer.measured import Labelled, Measured
+from analyzer.measured import Measured
 from analyzer.rows import counted_calls
-from analyzer.step_marks import step_marks, window_of
+from analyzer.step_marks import window_of
+from analyzer.summary.make import summarize
+from analyzer.summary.model import RankSummary
 from heuristics.labelled import GpuRole, LabelledRank, LabelStats, Steps
 from parsers import tables
 from parsers.tables import Health, RankIdentity, RankTrace
@@ -199,7 +201,6 @@ def line_of(rank: LabelledRank) -> Timeline:
     return timeline(rank, gpu_work(rank))
 
 
-def read(rank: LabelledRank) -> Labelled:
+def read(rank: LabelledRank) -> RankSummary:
     """A rank as it leaves the reading stage."""
-    work = gpu_work(rank)
-    return Labelled(rank, timeline(rank, work), step_marks(rank, work))
+    return summarize(rank)

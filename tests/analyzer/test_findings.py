@@ -25,7 +25,7 @@ KNOWN = Layout(tp=2, cp=1, pp=1, dp=1, ep=1)
 
 
 def facts(ranks: Sequence[Measured], layout: Layout = KNOWN, **more: Any) -> Facts:
-    traces = [r.source.labelled.trace for r in ranks]
+    traces = [r.source for r in ranks]
     who = roster(traces)
     base = Facts(
         ranks=ranks,

@@ -3,13 +3,13 @@ from __future__ import annotations
 import pytest
 
 from analyzer.job import roster
+from analyzer.summary.model import RankSummary
 from parsers.errors import InputError
-from parsers.tables import RankTrace
-from tests.analyzer.hand_made import Kernel, labelled
+from tests.analyzer.hand_made import Kernel, labelled, read
 
 
-def trace(path: str, rank: int | None, world: int | None, **more: object) -> RankTrace:
-    return labelled([Kernel(0, 1)], rank=rank, world_size=world, path=path, **more).trace  # type: ignore[arg-type]
+def trace(path: str, rank: int | None, world: int | None, **more: object) -> RankSummary:
+    return read(labelled([Kernel(0, 1)], rank=rank, world_size=world, path=path, **more))  # type: ignore[arg-type]
 
 
 def test_missing_and_duplicated_ranks_are_named() -> None:
@@ -40,7 +40,7 @@ def test_a_rank_beyond_the_world_is_said() -> None:
 
 def test_traces_of_the_same_ranks_at_other_times_are_said() -> None:
     base = {"baseTimeNanoseconds": 1}
-    early = labelled([Kernel(0, 10)], rank=0, path="a", metadata=dict(base)).trace
-    late = labelled([Kernel(40_000_000, 10)], rank=1, path="b", metadata=dict(base)).trace
+    early = read(labelled([Kernel(0, 10)], rank=0, path="a", metadata=dict(base)))
+    late = read(labelled([Kernel(40_000_000, 10)], rank=1, path="b", metadata=dict(base)))
     (warning,) = roster([early, late]).warnings
     assert warning == "b starts 40.0 s after a has ended: they do not show the same steps"

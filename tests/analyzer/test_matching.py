@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from analyzer.matching import match
-from analyzer.measured import Labelled
+from analyzer.summary.model import RankSummary
 from heuristics.labelled import GpuRole
 from tests.analyzer.hand_made import Call, Kernel, labelled, read
 
@@ -13,7 +13,7 @@ LATE = 10_000.0
 
 def job(
     offsets: Sequence[float], *, calls: int = 3, late: int | None = 2, world: int | None = None, **call: object
-) -> list[Labelled]:
+) -> list[RankSummary]:
     """Ranks that meet in ``calls`` all-reduces of 30 µs; rank ``late`` arrives 10 ms after the others."""
     world = len(offsets) if world is None else world
     ranks = []
@@ -68,7 +68,7 @@ def test_without_sequence_numbers_the_order_within_a_group_matches() -> None:
 
 
 def test_identifiers_match_across_ranks_that_see_different_parts() -> None:
-    def rank(r: int, first: int) -> Labelled:
+    def rank(r: int, first: int) -> RankSummary:
         ids = range(first, first + 4)
         kernels = [Kernel(1000 * i - 30 - 5 * r, 30 + 5 * r, COMM, 20, call=n) for n, i in enumerate(ids, 0)]
         made = [Call(size=2, comms_id=100 + i) for i in ids]

@@ -1,0 +1,60 @@
+"""From a labelled rank, with all its events, to its summary."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from analyzer.exposure import gpu_work, timeline
+from analyzer.occupancy import condensed
+from analyzer.step_marks import step_marks
+from analyzer.summary.model import RankSummary
+from heuristics.arrays import NULL, code_of, codes, ints
+from heuristics.labelled import GpuRole, LabelledRank
+from heuristics.observe import view
+from parsers.tables import RankTrace
+
+
+def summarize(rank: LabelledRank) -> RankSummary:
+    """Reduce a rank to what the rest of the analysis needs; the events are not referred to any more."""
+    trace = rank.trace
+    work = gpu_work(rank)
+    steps = step_marks(rank, work)
+    return RankSummary(
+        path=trace.path,
+        format=trace.format,
+        identity=trace.identity,
+        health=trace.health,
+        devices=trace.devices,
+        span=_span(trace),
+        stats=rank.stats,
+        groups=rank.groups,
+        collectives=rank.collectives,
+        steps=steps,
+        line=condensed(timeline(rank, work), steps.edges),
+        view=view(rank),
+        nccl_ns=_nccl_on_compute_streams(rank),
+    )
+
+
+def _span(trace: RankTrace) -> tuple[int, int] | None:
+    """From the first step (else GPU event) to the last, where the file's clock is that of the day."""
+    times = trace.steps if trace.steps.num_rows else trace.gpu_events
+    if not times.num_rows or "baseTimeNanoseconds" not in trace.metadata:
+        return None
+    start = times.column("ts_ns")
+    first, last = int(start[0].as_py()), int(start[-1].as_py()) + int(times.column("dur_ns")[-1].as_py() or 0)
+    return min(first, last), max(first, last)
+
+
+def _nccl_on_compute_streams(rank: LabelledRank) -> tuple[int, int]:
+    """NCCL time on streams that mostly compute, and NCCL time in all, in ns."""
+    library, names = codes(rank.collectives, "library")
+    mine = library == code_of(names, "nccl")
+    if not mine.any():
+        return 0, 0
+    events = rank.trace.gpu_events
+    stream, length = ints(events, "stream"), np.maximum(ints(events, "dur_ns", 0), 0)
+    compute = (rank.gpu_role == GpuRole.COMPUTE) & (stream != NULL)
+    nccl = (rank.gpu_role == GpuRole.COMM) & np.append(mine, False)[rank.gpu_call]
+    computing = np.unique(stream[compute])
+    return int(length[nccl & np.isin(stream, computing)].sum()), int(length[nccl].sum())

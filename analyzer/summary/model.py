@@ -1,0 +1,69 @@
+"""The summary of one rank: everything after reading works from this, whether it was just made or comes from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from analyzer.exposure import Timeline
+from analyzer.step_marks import StepMarks
+from heuristics.groups import without_descriptions
+from heuristics.labelled import LabelStats
+from heuristics.view import RankView
+from parsers.tables import Health, RankIdentity
+
+if TYPE_CHECKING:
+    from typing import Self
+
+
+@dataclass(frozen=True, eq=False)
+class RankSummary:
+    """One rank without its events.
+
+    Attributes:
+        path: the trace it was made from, as the user named it.
+        format: of that trace.
+        identity: who wrote it.
+        health: what was wrong with it.
+        devices: the GPUs of its host, as `deviceProperties` has them.
+        span: first start and last end on the clock of the day, in ns; None where the file has no such clock.
+        stats: how its communication was recognised.
+        groups: `parsers.tables.GROUPS`.
+        collectives: `parsers.tables.COLLECTIVES`; ``step`` is a row of ``steps``.
+        steps: on the time axis of whatever did the work.
+        line: what ran when, condensed (see `analyzer.occupancy`).
+        view: what layout inference sees of it.
+        nccl_ns: NCCL time on streams that also compute, and NCCL time in all.
+    """
+
+    path: str
+    format: str
+    identity: RankIdentity
+    health: Health
+    devices: tuple[Mapping[str, object], ...]
+    span: tuple[int, int] | None
+    stats: LabelStats
+    groups: pa.Table
+    collectives: pa.Table
+    steps: StepMarks
+    line: Timeline
+    view: RankView
+    nccl_ns: tuple[int, int]
+
+    @property
+    def rank(self) -> int | None:
+        """Global rank, where known."""
+        return self.identity.rank
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether anything ran on a GPU."""
+        return self.line.on_gpu
+
+    def without_names(self) -> Self:
+        """The same without the groups' descriptions; identifiers stay, for they only join."""
+        groups = tuple(replace(group, desc="") for group in self.view.groups)
+        return replace(self, groups=without_descriptions(self.groups), view=replace(self.view, groups=groups))
