@@ -124,8 +124,10 @@ def _pipeline(view: RankView, roles: Roles, claim: Claim, gradients: list[Claim]
         doubtful = group.size == view.world_size  # messages over the world group show no length
         return Axis(group.size, None, min(weight, DOUBTFUL) if doubtful else weight, (claim,))
     peers = {f.peer for f in view.families if f.index in claim.families and f.peer >= 0}
-    if len(group.ranks) < (view.world_size or 0) or not peers or view.rank < 0:
+    if len(group.ranks) < (view.world_size or 0):
         return Axis(group.size, group.ranks, weight, (claim,))
+    if not peers or view.rank < 0:
+        return Axis(0, None, weight, (claim,))
     step = min(abs(peer - view.rank) for peer in peers)
     if any((peer - view.rank) % step for peer in peers) or len(group.ranks) % step:
         return Axis(0, None, weight, (claim,))

@@ -67,6 +67,9 @@ def degrees(views: Sequence[RankView], axes: Sequence[Axes], explained: float, u
         undecided: dimensions that unexplained calls might serve, and those calls.
     """
     world = world_size(views)
+    if world != 1 and not any(f.is_tensor and f.calls_per_step for view in views for f in view.families):
+        silent = Degree(None, 0.0, ("no call moves a tensor in what was recorded",))
+        return Degrees(silent, silent, silent, silent, silent, None, None, replicated=False)
     sync = _vote(_on_every_stage(axes))
     tp, cp, ep = (_voted(axes, dim, explained, undecided.get(dim)) for dim in ("tp", "cp", "ep"))
     pp = _pipeline(views, axes, explained, undecided.get("pp"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -67,16 +67,20 @@ def infer_views(ranks: Sequence[RankView]) -> Inference:
     found = degrees(ranks, [s.axes for s in seen], explained, undecided)
     pipelines = [(s.view, claim) for s in seen for claim in s.roles.of("pp", "stage_link")[:1]]
     plan = schedule(pipelines, found.pp.value) if found.pp.value != 1 else Schedule()
-    layout = _layout(seen, found, plan)
+    layout = _layout(seen, found, plan, undecided)
     dims = (
         np.array(names, dtype=object)[s.view.family_of_call].tolist() for s, names in zip(seen, by_family, strict=True)
     )
     return Inference(layout, tuple(dims))
 
 
-def _layout(seen: Sequence[Seen], found: Degrees, plan: Schedule) -> Layout:
+def _layout(seen: Sequence[Seen], found: Degrees, plan: Schedule, undecided: Mapping[str, str]) -> Layout:
     known = found.known()
     stage = _sharding(seen, found, plan)
+    if stage is not None and stage.stage == 0 and "all_gather" in undecided.get("dp", ""):
+        stage = Sharding(
+            None, (0, 1, 2), f"{undecided['dp']} calls per step are unexplained and may bring parameters back"
+        )
     hybrid = found.replicate is not None and (found.replicate or 1) > 1
     dp = found.dp.value
     sharded = stage.stage if stage is not None else None

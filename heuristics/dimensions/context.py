@@ -17,8 +17,9 @@ from heuristics.dimensions.claim import (
     of,
     per_step,
 )
-from heuristics.dimensions.order import adjacent_pairs, attention_since
+from heuristics.dimensions.order import adjacent_pairs, attention_since, in_pairs_around_attention
 from heuristics.dimensions.p2p import Traffic, traffic
+from heuristics.view import OPTIMIZER, UNKNOWN
 
 if TYPE_CHECKING:
     from heuristics.view import Family, RankView
@@ -43,6 +44,9 @@ def _ring(view: RankView, group: int, families: list[Family]) -> list[Claim]:
         return []
     facts = MappingProxyType({"cp_kind": "ring"})
     tests = _ring_tests(view, view.group(group).size, seen)
+    between = sum(f.by_phase[UNKNOWN] + f.by_phase[OPTIMIZER] for f in families if f.index in seen.families)
+    if not view.group(group).identified and between > 0:
+        tests.append(Test(-STRONG, "some lie between passes, as those of a pipeline do, and their group is not known"))
     return [Claim("cp", "ring", group, seen.families, tuple(tests), facts)]
 
 
@@ -121,10 +125,7 @@ def _gathered_keys(view: RankView, group: int, floats: list[Family]) -> list[Cla
         tests.append(Test(-STRONG, "the buffers are flat, as parameters are"))
     if len({f.size for f in paired}) == 1 and per_step(scatters) >= 2 and per_step(scatters) % 2 == 0:
         tests.append(Test(WEAK, "one size, an even number of times: keys and values"))
-    since = attention_since(view, indices(paired))
-    if view.attention_before.any() and len(since) >= 4:
-        beside = float((since[::2] > 0)[1:].mean()) if len(since) > 2 else 0.0
-        if beside >= 0.9 and float((since[1::2] > 0).mean()) <= 0.1:
-            tests.append(Test(FAIR, "they come in pairs, one pair for each attention"))
+    if in_pairs_around_attention(view, indices(paired)):
+        tests.append(Test(SURE, "they come in pairs, one pair for each attention: keys and values"))
     facts = MappingProxyType({"cp_kind": "all_gather"})
     return [Claim("cp", "all_gather", group, indices(paired + scatters), tuple(tests), facts)]

@@ -16,7 +16,7 @@ from heuristics.dimensions.claim import (
     indices,
     of,
 )
-from heuristics.dimensions.order import all_after, pieces_before
+from heuristics.dimensions.order import all_after, in_pairs_around_attention, pieces_before
 from heuristics.view import SCALARS
 
 if TYPE_CHECKING:
@@ -81,7 +81,11 @@ def _scattered(view: RankView, group: int, scatters: list[Family], gathers: list
                 sentence = f"{leading} gathers come before the first reduce-scatter: parameters first, gradients last"
                 tests.append(Test(STRONG, sentence))
     tests += _tensor_tests(scatters, gathers)
-    claimed = indices(scatters) | indices(f for f in gathers if _is_parameter_gather(f, scatters))
+    if in_pairs_around_attention(view, indices(f for f in gathers if f.size in scattered)):
+        sentence = "gathers come in pairs, one pair for each attention: keys and values, not parameters"
+        tests.append(Test(-SURE - STRONG, sentence))
+    parameters = [f for f in gathers if f.size in scattered or not scattered & gathered]
+    claimed = indices(scatters) | indices(f for f in parameters if _is_parameter_gather(f, scatters))
     return Claim("dp", "gradient_scatter", group, claimed, tuple(tests), MappingProxyType({}))
 
 

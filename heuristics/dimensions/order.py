@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
     from heuristics.view import RankView
 
+MIN_PAIRED_CALLS = 8
+"""Four pairs: fewer may fall around attention by chance."""
+
 
 def positions(view: RankView, families: frozenset[int]) -> npt.NDArray[np.int64]:
     """Where in `RankView.sequence` the calls of some families stand."""
@@ -60,6 +63,14 @@ def attention_between(view: RankView, opening: frozenset[int], closing: frozense
     total = np.cumsum(view.attention_before)
     inside = total[second[before >= 0]] - total[first[before[before >= 0]]] > 0
     return float(inside.mean())
+
+
+def in_pairs_around_attention(view: RankView, families: frozenset[int]) -> bool:
+    """Whether the calls come two by two, with attention between one pair and the next: keys and values."""
+    since = attention_since(view, families)
+    if len(since) < MIN_PAIRED_CALLS or len(since) % 2:
+        return False
+    return bool((since[2::2] > 0).mean() >= 0.9 and (since[1::2] > 0).mean() <= 0.1)
 
 
 def attention_since(view: RankView, families: frozenset[int]) -> npt.NDArray[np.int64]:
