@@ -109,8 +109,7 @@ def test_two_floating_types_of_one_primitive_are_named_and_integers_are_not() ->
 def test_communication_of_unknown_kind_names_its_kernels() -> None:
     rank = step([Kernel(0, 100, COMM, 20, call=0)], [Call()], ["dp"])
     stats = LabelStats({"metadata": 75}, 25, (("mystery_kernel", 25),), (("kernel says a, operator says b", 3),))
-    known = dataclasses.replace(rank.source.labelled, stats=stats)
-    result = found([dataclasses.replace(rank, source=dataclasses.replace(rank.source, labelled=known))])
+    result = found([dataclasses.replace(rank, source=dataclasses.replace(rank.source, stats=stats))])
     assert result["comm.unclassified"].title == "25.0 % of communication time is of unknown kind"
     assert "mystery_kernel" in result["comm.unclassified"].detail
     assert result["comm.name_conflict"].title == "kernel names contradict the operation in 3 calls"
