@@ -16,7 +16,7 @@ import fnmatch
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from itertools import chain
 from pathlib import Path
@@ -32,7 +32,7 @@ MARKS = re.compile(r"(<!-- accuracy:begin -->\n).*?(<!-- accuracy:end -->)", re.
 
 def chosen(sources: list[str], scope: str, shared: Path | None, pattern: str) -> Iterator[Case]:
     """The cases of some sources whose names match."""
-    ways = {
+    ways: dict[str, Callable[[], Iterator[Case]]] = {
         "bundled": cases.bundled,
         "captured": lambda: cases.captured(shared),
         "published": lambda: cases.published(shared),

@@ -48,17 +48,13 @@ def group_size(ranks: Sequence[LabelledRank], node: int = 8) -> Answer:
     sizes: dict[str, Counter[int]] = {dim: Counter() for dim in DEGREES}
     for rank in ranks:
         table = rank.collectives
-        pairs = Counter(
-            zip(table.column("primitive").to_pylist(), table.column("group_size").to_pylist(), strict=True)
-        )
+        pairs = Counter(zip(table.column("primitive").to_pylist(), table.column("group_size").to_pylist(), strict=True))
         for (primitive, size), calls in pairs.items():
             if not size or size < 2:
                 continue
             by_size = "tp" if size <= node else "dp"
             sizes[{"send_recv": "pp", "all_to_all": "ep"}.get(primitive, by_size)][size] += calls
-    degrees: dict[str, int | None] = {
-        dim: count.most_common(1)[0][0] if count else 1 for dim, count in sizes.items()
-    }
+    degrees: dict[str, int | None] = {dim: count.most_common(1)[0][0] if count else 1 for dim, count in sizes.items()}
     return _answer(degrees, None)
 
 

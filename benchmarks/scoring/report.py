@@ -90,8 +90,8 @@ def document(results: Sequence[Result]) -> str:
 def _parts(results: Sequence[Result]) -> Iterator[str]:
     yield "# How often the inferred layout is right"
     yield (
-        "Written by `python -m benchmarks.accuracy --write`. Every answer is right, `null` or wrong; truths come from the "
-        "programs that made the traces. Where two ZeRO stages have the same traffic, either is right."
+        "Written by `python -m benchmarks.accuracy --write`. Every answer is right, `null` or wrong; truths come from "
+        "the programs that made the traces. Where two ZeRO stages have the same traffic, either is right."
     )
     yield "\n".join(f"* **{name}**: {text}" for name, text in SOURCES.items() if any(r.source == name for r in results))
     yield "## Totals"

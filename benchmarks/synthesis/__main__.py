@@ -52,7 +52,8 @@ def main() -> None:
     if args.model:
         changes["model"] = MODELS[args.model]
     if args.layers:
-        changes["model"] = replace(changes.get("model", MODELS["moe" if "-ep" in args.layout else "small"]), layers=args.layers)
+        model = changes.get("model", MODELS["moe" if "-ep" in args.layout else "small"])
+        changes["model"] = replace(model, layers=args.layers)
     for name in ("schedule", "cp_kind", "steps"):
         if getattr(args, name):
             changes[name] = getattr(args, name)

@@ -145,9 +145,7 @@ class TorchRing(Context):
         back = [0] * self.n
         out[(me + 1) % self.n] = n
         back[(me - 1) % self.n] = n
-        return self.p.collective(
-            messages.all_to_all_v(self.group, out, back, 1, dtype, functional=True), is_async=True
-        )
+        return self.p.collective(messages.all_to_all_v(self.group, out, back, 1, dtype, functional=True), is_async=True)
 
     def _keys(self) -> None:
         assert self.group is not None

@@ -6,6 +6,8 @@ soon as the last gradient of one is there.
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from benchmarks.synthesis import messages
 from benchmarks.synthesis.groups import Group
 from benchmarks.synthesis.layers import Chunk, tensors
@@ -16,9 +18,13 @@ from benchmarks.synthesis.spec import Spec
 FIRST_BYTES, BUCKET_MIB = 1 << 20, 25
 
 
-def buckets(sizes: list[tuple[str, int]], dtype: str, cap_mib: float, first: int = FIRST_BYTES) -> list[tuple[str, int]]:
+Sizes: TypeAlias = list[tuple[str, int]]
+"""Where in the model, and how many elements."""
+
+
+def buckets(sizes: Sizes, dtype: str, cap_mib: float, first: int = FIRST_BYTES) -> Sizes:
     """Tensors in reverse, put together up to the cap: (the place whose gradient completes it, elements)."""
-    out: list[tuple[str, int]] = []
+    out: Sizes = []
     n, cap = 0, float(first)
     for where, size in reversed(sizes):
         n += size

@@ -38,14 +38,13 @@ def route(spec: Spec, group: Group, rank: int, at: tuple[int, int, int], assignm
     """The splits of one layer of one microbatch; ``at`` = step, layer, microbatch."""
     experts, n = spec.model.experts, group.size
 
-    def rows(source: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    def rows(source: int) -> list[int]:
         flat = np.frombuffer(_counts(spec.seed, *at, source, assignments, experts), dtype=np.int64)
-        return flat.reshape(n, experts // n).sum(axis=1)
+        return [int(v) for v in flat.reshape(n, experts // n).sum(axis=1)]
 
     ranks = list(group.ranks)
     me = ranks.index(rank)
-    out = tuple(int(v) for v in rows(rank))
-    return Routing(out, tuple(int(rows(source)[me]) for source in ranks))
+    return Routing(tuple(rows(rank)), tuple(rows(source)[me] for source in ranks))
 
 
 class Experts:

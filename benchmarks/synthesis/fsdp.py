@@ -6,7 +6,6 @@ scattered (and, with replicas, all-reduced) after it. Gathers run on a stream of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.synthesis import messages
@@ -50,6 +49,7 @@ class FullyShard:
         self.reduce_stream = "fsdp_all_reduce" if named else None
         self.flying: dict[str, int] = {}
         self.whole: set[str] = set()
+        self.last: int | None = None  # reduction
 
     def group(self, unit: Unit) -> Group:
         """The ranks that share a unit."""
@@ -122,6 +122,7 @@ class FullyShard:
             self.last = self.p.launch(message, stream=self.scatter_stream, is_async=is_async)
         if self.replicate is not None and self.replicate.size > 1:
             if group.size > 1:
+                assert self.last is not None
                 self.p.add_wait(self.last, self.reduce_stream)
             message = messages.all_reduce(self.replicate, n, self.spec.grad_dtype)
             self.last = self.p.launch(message, stream=self.reduce_stream, is_async=is_async)
@@ -129,10 +130,4 @@ class FullyShard:
     def finish(self) -> None:
         """The end of backward: wait for the last reduction."""
         with self.p.mark("FSDP::root_post_backward_callback"):
-            if getattr(self, "last", None) is not None:
-                self.p.wait(self.last)
-
-
-def previous(units: Sequence[Unit], place: int) -> Unit | None:
-    """The unit that backward reaches next."""
-    return units[place - 1] if place else None
+            self.p.wait(self.last)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-import gc
 
 from benchmarks.synthesis.frameworks import program
 from benchmarks.synthesis.groups import Mesh

@@ -92,7 +92,7 @@ class Mesh:
         torch/distributed/device_mesh.py, `pg_ranks_by_dim = mesh.swapdims(-1, dim).reshape(-1, size)`.
         """
         at = self.coordinates(rank)
-        rows = list(reversed(self.axes))
+        rows = list(self.axes)[::-1]
         place = rows.index(dim)
         rows[place], rows[-1] = rows[-1], rows[place]
         found = 0
@@ -115,7 +115,9 @@ class Registry:
         self.own: list[Group] = []
         self.default = self.next("default_pg", range(world))
 
-    def next(self, desc: str, ranks: Sequence[int], index: int = 0, total: int = 1, backend: str | None = None) -> Group:
+    def next(
+        self, desc: str, ranks: Sequence[int], index: int = 0, total: int = 1, backend: str | None = None
+    ) -> Group:
         """Create a family of ``total`` groups, of which this rank is in number ``index``."""
         group = Group(str(self.count + index), desc, ranks, backend or self.backend)
         self.own.append(group)

@@ -19,8 +19,15 @@ Event = dict[str, Any]
 
 BASE_NS = 1_767_189_312_000_000_000
 C10 = {
-    **{"BFloat16": "c10::BFloat16", "Half": "c10::Half", "Float": "float", "Double": "double", "Long": "long int"},
-    **{"Int": "int", "Byte": "unsigned char", "Bool": "bool", "Float8_e4m3fn": "c10::Float8_e4m3fn"},
+    "BFloat16": "c10::BFloat16",
+    "Half": "c10::Half",
+    "Float": "float",
+    "Double": "double",
+    "Long": "long int",
+    "Int": "int",
+    "Byte": "unsigned char",
+    "Bool": "bool",
+    "Float8_e4m3fn": "c10::Float8_e4m3fn",
 }
 
 
@@ -255,7 +262,8 @@ class Writer:
         stream = self._stream(done.stream)
         grid, block = block_of(done.operation)
         args: Event = {"External id": external} if external is not None else {}
-        args |= {"queued": 0, "device": self.device, "context": 1, "stream": stream, "correlation": done.graph or done.number}
+        args |= {"queued": 0, "device": self.device, "context": 1, "stream": stream}
+        args["correlation"] = done.graph or done.number
         kind = "kernel"
         if isinstance(done.operation, Kernel) and done.operation.bytes:
             kind = "gpu_memcpy"
@@ -291,18 +299,18 @@ def _listed(values: object, keep_last: bool = True) -> str:
     items = list(values)  # type: ignore[call-overload]
     if len(items) <= 30:
         return str(items)
-    shown = items[:29] + ["...", items[-1]] if keep_last else [*items[:30], "..."]
+    shown = [*items[:29], "...", items[-1]] if keep_last else [*items[:30], "..."]
     return "[" + ", ".join(str(v) for v in shown) + "]"
 
 
 def _dims(message: Message) -> list[Any]:
-    """``Input Dims`` of the c10d operator (torch/csrc/distributed/c10d/Ops.cpp): outputs first, lists of tensors nested."""
+    """``Input Dims`` of the c10d operator (torch/csrc/distributed/c10d/Ops.cpp): outputs first, lists nested."""
     given = list(message.shape or [message.in_n])
     made = list(message.out_shape or given)
     op = message.words[1]
     if op in ("_allgather_base_", "_reduce_scatter_base_", "alltoall_base_"):
         return [made, given, [], [], []]
-    if op.endswith("into_tensor_coalesced_") or op.endswith("_tensor_coalesced_"):
+    if op.endswith("_tensor_coalesced_"):
         return [[made], [given], [], []]
     return [[given], [], [], []]
 

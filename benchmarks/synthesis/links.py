@@ -6,7 +6,17 @@ from dataclasses import dataclass
 
 from benchmarks.synthesis.program import Message
 
-ITEM = {"BFloat16": 2, "Half": 2, "Float": 4, "Double": 8, "Long": 8, "Int": 4, "Byte": 1, "Bool": 1, "Float8_e4m3fn": 1}
+ITEM = {
+    "BFloat16": 2,
+    "Half": 2,
+    "Float": 4,
+    "Double": 8,
+    "Long": 8,
+    "Int": 4,
+    "Byte": 1,
+    "Bool": 1,
+    "Float8_e4m3fn": 1,
+}
 """Bytes of an element, by c10's name."""
 
 

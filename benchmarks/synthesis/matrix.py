@@ -8,33 +8,31 @@ from typing import Any
 
 from benchmarks.synthesis.spec import MODELS, Spec, Writing
 
-_LAYOUTS: dict[str, tuple[str, ...]] = {
-    "megatron": (
-        *("dp4", "dp8-m2", "tp4", "tp8", "tp2-dp2", "tp4-dp2", "tp2-dp4-m4", "tp4-dp4", "pp2", "pp4", "pp2-dp2"),
-        *("pp4-dp2", "pp8", "tp2-pp2", "tp4-pp2", "tp2-pp4", "tp2-pp2-dp2", "tp2-pp2-dp4", "tp4-pp2-dp2"),
-        *("pp2-vp2", "pp4-vp2", "pp2-vp2-dp2", "tp2-pp2-vp2", "tp2-pp4-vp2", "tp2-pp2-vp2-dp2"),
-        *("cp2", "cp4", "cp2-dp2", "cp4-dp2", "tp2-cp2", "tp2-cp4", "tp2-cp2-dp2", "cp2-pp2", "tp2-cp2-pp2"),
-        *("tp2-cp2-pp2-dp2", "tp2-cp2-pp2-vp2"),
-        *("ep4-dp4", "ep2-dp4", "ep8-dp8", "ep4-dp8", "tp2-ep2-dp2", "tp2-ep4-dp4", "ep2-pp2-dp2", "tp2-ep2-pp2-dp2"),
-        *("ep2-cp2-dp2", "tp4-ep4-dp2-etp1", "tp2-ep2-etp2-dp4"),
-    ),
-    "torchtitan": (
-        *("dp4", "dp8", "dp8-m2", "tp4", "tp2-dp2", "tp2-dp4", "tp4-dp2", "tp8-dp2", "dp4-rep2", "dp8-rep2", "dp8-rep4"),
-        *("tp2-dp4-rep2", "pp2-dp2", "pp4-dp2", "pp2-vp2-dp2", "pp4-vp2", "tp2-pp2-dp2", "tp2-pp4", "cp2", "cp2-dp2"),
-        *("cp4-dp2", "tp2-cp2-dp2", "tp2-cp2-pp2", "ep2-dp2", "ep4-dp4", "ep2-dp4", "ep4-dp8", "pp2-ep2-dp4", "dp4-zero0"),
-    ),
-    "torch": (
-        *("dp4", "dp8", "dp4-m4", "tp4", "tp2-dp2", "tp2-dp4", "pp2", "pp4", "pp2-dp2", "pp4-dp2", "pp4-vp2", "tp2-pp2"),
-        *("tp2-pp2-dp2", "cp4", "cp2-dp2", "dp4-zero3", "dp8-rep2-zero3", "tp2-dp2-zero3", "ep4-dp4"),
-    ),
-    "hf": ("tp4", "tp2-dp2", "tp4-dp2", "dp4-zero3", "tp2-dp4-zero3"),
-    "deepspeed": (
-        *("dp4-zero0", "dp4-zero1", "dp4-zero1-m2", "dp4-zero2", "dp4-zero2-m2", "dp4-zero3", "dp8-zero3-m2"),
-        *("cp4-zero1", "cp2-dp2-zero1", "cp4-zero3", "cp2-dp2-zero3", "ep4-dp4", "ep2-dp4", "pp2-dp2", "pp4", "tp2-dp2"),
-        *("tp2-pp2-dp2",),
-    ),
-    "inference": ("tp4", "tp8", "tp2-pp2", "dp4-ep4", "tp2-dp2-ep4"),
+_LAYOUTS = {
+    "megatron": """
+        dp4 dp8-m2 tp4 tp8 tp2-dp2 tp4-dp2 tp2-dp4-m4 tp4-dp4 pp2 pp4 pp2-dp2 pp4-dp2 pp8 tp2-pp2 tp4-pp2 tp2-pp4
+        tp2-pp2-dp2 tp2-pp2-dp4 tp4-pp2-dp2 pp2-vp2 pp4-vp2 pp2-vp2-dp2 tp2-pp2-vp2 tp2-pp4-vp2 tp2-pp2-vp2-dp2
+        cp2 cp4 cp2-dp2 cp4-dp2 tp2-cp2 tp2-cp4 tp2-cp2-dp2 cp2-pp2 tp2-cp2-pp2 tp2-cp2-pp2-dp2 tp2-cp2-pp2-vp2
+        ep4-dp4 ep2-dp4 ep8-dp8 ep4-dp8 tp2-ep2-dp2 tp2-ep4-dp4 ep2-pp2-dp2 tp2-ep2-pp2-dp2 ep2-cp2-dp2
+        tp4-ep4-dp2-etp1 tp2-ep2-etp2-dp4
+    """,
+    "torchtitan": """
+        dp4 dp8 dp8-m2 tp4 tp2-dp2 tp2-dp4 tp4-dp2 tp8-dp2 dp4-rep2 dp8-rep2 dp8-rep4 tp2-dp4-rep2 pp2-dp2 pp4-dp2
+        pp2-vp2-dp2 pp4-vp2 tp2-pp2-dp2 tp2-pp4 cp2 cp2-dp2 cp4-dp2 tp2-cp2-dp2 tp2-cp2-pp2 ep2-dp2 ep4-dp4 ep2-dp4
+        ep4-dp8 pp2-ep2-dp4 dp4-zero0
+    """,
+    "torch": """
+        dp4 dp8 dp4-m4 tp4 tp2-dp2 tp2-dp4 pp2 pp4 pp2-dp2 pp4-dp2 pp4-vp2 tp2-pp2 tp2-pp2-dp2 cp4 cp2-dp2 dp4-zero3
+        dp8-rep2-zero3 tp2-dp2-zero3 ep4-dp4
+    """,
+    "hf": "tp4 tp2-dp2 tp4-dp2 dp4-zero3 tp2-dp4-zero3",
+    "deepspeed": """
+        dp4-zero0 dp4-zero1 dp4-zero1-m2 dp4-zero2 dp4-zero2-m2 dp4-zero3 dp8-zero3-m2 cp4-zero1 cp2-dp2-zero1 cp4-zero3
+        cp2-dp2-zero3 ep4-dp4 ep2-dp4 pp2-dp2 pp4 tp2-dp2 tp2-pp2-dp2
+    """,
+    "inference": "tp4 tp8 tp2-pp2 dp4-ep4 tp2-dp2-ep4",
 }
+"""Framework -> layouts in the framework's own way of running them."""
 
 _VARIANTS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("megatron", "tp4", {"sp": False}),
@@ -148,7 +146,7 @@ def entries(scope: str = "full") -> Iterator[Entry]:
     """The jobs of a scope: ``quick`` (a few of each framework) or ``full``."""
     levels = ("a", "b", "c", "d")
     for framework, layouts in _LAYOUTS.items():
-        for layout in layouts[:: 6 if scope == "quick" else 1]:
+        for layout in layouts.split()[:: 6 if scope == "quick" else 1]:
             yield Entry(Spec.parse(framework, layout), levels, "layouts")
     if scope == "quick":
         return

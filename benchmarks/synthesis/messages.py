@@ -21,11 +21,17 @@ def all_reduce(
         words = ("allreduce_coalesced", "allreduce_coalesced_", "allreduce_coalesced", "AllReduce")
     else:
         words = ("allreduce", "allreduce_", "all_reduce", "AllReduce")
-    return Message(group, words, n, n, dtype, "all_reduce" if functional else None, shape=(n,) if shape is None else shape)
+    return Message(group, words, n, n, dtype, "all_reduce" if functional else None, shape=shape or (n,))
 
 
 def all_gather(
-    group: Group, shard: int, dtype: str, *, coalesced: bool = False, functional: bool = False, shape: Shape | None = None
+    group: Group,
+    shard: int,
+    dtype: str,
+    *,
+    coalesced: bool = False,
+    functional: bool = False,
+    shape: Shape | None = None,
 ) -> Message:
     """Each rank gives ``shard`` elements."""
     if coalesced or functional:
@@ -40,7 +46,13 @@ def all_gather(
 
 
 def reduce_scatter(
-    group: Group, shard: int, dtype: str, *, coalesced: bool = False, functional: bool = False, shape: Shape | None = None
+    group: Group,
+    shard: int,
+    dtype: str,
+    *,
+    coalesced: bool = False,
+    functional: bool = False,
+    shape: Shape | None = None,
 ) -> Message:
     """Each rank keeps ``shard`` elements; ``shape`` is that of the input, of which the first dimension is divided."""
     if coalesced or functional:
@@ -54,7 +66,9 @@ def reduce_scatter(
     return Message(group, words, shard * group.size, shard, dtype, name, shape=whole, out_shape=part)
 
 
-def all_to_all(group: Group, n: int, dtype: str, *, new: bool, functional: bool = False, shape: Shape | None = None) -> Message:
+def all_to_all(
+    group: Group, n: int, dtype: str, *, new: bool, functional: bool = False, shape: Shape | None = None
+) -> Message:
     """Equal parts; newer releases record them as ``all_to_allv`` without splits."""
     words = ("all_to_allv" if new else "all_to_all", "alltoall_base_", "all_to_all", "SendRecv")
     shape = shape or (n,)

@@ -10,12 +10,26 @@ from __future__ import annotations
 from benchmarks.synthesis.program import Kernel, Launch, Message
 
 NEW_TYPES = {
-    **{"BFloat16": "bf16", "Half": "f16", "Float": "f32", "Double": "f64", "Byte": "u8", "Bool": "u8", "Int": "u32"},
-    **{"Long": "u64", "Float8_e4m3fn": "f8e4m3"},
+    "BFloat16": "bf16",
+    "Half": "f16",
+    "Float": "f32",
+    "Double": "f64",
+    "Byte": "u8",
+    "Bool": "u8",
+    "Int": "u32",
+    "Long": "u64",
+    "Float8_e4m3fn": "f8e4m3",
 }
 OLD_TYPES = {
-    **{"BFloat16": "__nv_bfloat16", "Half": "half", "Float": "float", "Double": "double", "Byte": "uint8_t"},
-    **{"Bool": "uint8_t", "Int": "int32_t", "Long": "int64_t", "Float8_e4m3fn": "uint8_t"},
+    "BFloat16": "__nv_bfloat16",
+    "Half": "half",
+    "Float": "float",
+    "Double": "double",
+    "Byte": "uint8_t",
+    "Bool": "uint8_t",
+    "Int": "int32_t",
+    "Long": "int64_t",
+    "Float8_e4m3fn": "uint8_t",
 }
 
 

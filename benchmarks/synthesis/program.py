@@ -1,8 +1,8 @@
 """What one rank does, in the order in which its Python code asks for it.
 
 A `Program` is a flat list of operations. Kernels go to a stream; a collective goes to its group's stream or to the
-caller's; `Wait` makes the compute stream wait for one; marks open and close the profiler's ranges; `OnThread` says which
-CPU thread asks. The simulator gives them times, the writer makes Kineto events of them.
+caller's; `Wait` makes the compute stream wait for one; marks open and close the profiler's ranges; `OnThread` says
+which CPU thread asks. The simulator gives them times, the writer makes Kineto events of them.
 """
 
 from __future__ import annotations

@@ -71,7 +71,8 @@ def _spec(world: int, tp: int, pp: int, cp: int, vp: int, ep: int, microbatches:
     micro = max(1, min(microbatches, most))
     if v > 1:
         micro = max(pp, micro // pp * pp)
-    model = replace(MODELS["moe"], experts=max(ep, 8), layers=layers) if ep > 1 else replace(MODELS["small"], layers=layers)
+    model = replace(MODELS["moe" if ep > 1 else "small"], layers=layers)
+    model = replace(model, experts=max(ep, 8)) if ep > 1 else model
     layout = f"tp{tp}-cp{cp}-pp{pp}-dp{world // (tp * pp * cp)}-ep{ep}"
     spec = Spec.parse("megatron", layout, virtual=v, microbatches=micro, model=model, steps=2)
     return replace(spec, ranks=(0, world // pp, world - 1) if pp > 1 else sampled(spec)) if world > 8 else spec

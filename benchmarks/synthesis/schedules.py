@@ -18,8 +18,8 @@ class Act:
     """Something a pipeline rank does for one microbatch of one of its stages.
 
     ``kind``: F forward, B whole backward, I gradient of inputs, W gradient of weights, and with a ``SEND_`` or
-    ``RECV_`` in front the transfer of what F or B (I) made; OVERLAP_F_B runs its parts as one. ``stage`` counts over the
-    whole model.
+    ``RECV_`` in front the transfer of what F or B (I) made; OVERLAP_F_B runs its parts as one. ``stage`` counts over
+    the whole model.
     """
 
     kind: str
@@ -179,6 +179,7 @@ def dualpipe_v(rank: int, pp: int, _v: int, m: int) -> list[Act]:
         backward(second, split=True)
         acts.append(late.pop(0))
         forward(second)
+
     def both(ahead: int, behind: int) -> None:
         forward(ahead)
         backward(behind)

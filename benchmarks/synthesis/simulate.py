@@ -1,8 +1,8 @@
 """When everything happens: programs of many ranks run against each other.
 
-CPU threads launch and run ahead; streams run what they are given in order; a collective starts on a rank when its stream
-and the work it depends on are done, and ends on all ranks a transfer time after the last of them has started. A rank
-whose partner is not simulated waits for a drawn time instead, so that a few ranks of a very large job cost a few ranks.
+CPU threads launch and run ahead; streams run what they are given in order; a collective starts on a rank when its
+stream and the work it depends on are done, and ends on all ranks a transfer time after the last of them has started. A
+rank whose partner is not simulated waits for a drawn time instead: a few ranks of a very large job cost a few ranks.
 """
 
 from __future__ import annotations

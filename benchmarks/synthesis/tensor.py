@@ -171,7 +171,7 @@ class AsyncTensor(MegatronTensor):
     """
 
     COPY = "Memcpy PtoP (Device -> Device)"
-    SIGNAL = "c10d::symmetric_memory::(anonymous namespace)::barrier_kernel(unsigned int**, int, int, int, unsigned long)"
+    SIGNAL = "c10d::symmetric_memory::(anonymous namespace)::barrier_kernel(unsigned int**, int, int, int, unsigned)"
 
     @property
     def shard(self) -> int:

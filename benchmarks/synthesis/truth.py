@@ -47,8 +47,16 @@ def truth(spec: Spec, case: str, programs: Mapping[int, Program], written: Itera
         "library": spec.writing.library,
         "options": dict(spec.options),
         "seed": spec.seed,
-        **{"layers": m.layers, "hidden": m.hidden, "heads": m.heads, "kv_heads": m.kv_heads, "ffn": m.ffn},
-        **{"vocab": m.vocab, "seq": m.seq, "mbs": spec.micro_batch, "experts": m.experts, "topk": m.topk},
+        "layers": m.layers,
+        "hidden": m.hidden,
+        "heads": m.heads,
+        "kv_heads": m.kv_heads,
+        "ffn": m.ffn,
+        "vocab": m.vocab,
+        "seq": m.seq,
+        "mbs": spec.micro_batch,
+        "experts": m.experts,
+        "topk": m.topk,
         "tied_embeddings": m.tied,
         "captured_ranks": list(written),
         "observed_per_step": {str(r): observed(programs[r], spec.steps) for r in written},
@@ -85,8 +93,8 @@ def observed(program: Program, steps: int) -> list[dict[str, Any]]:
             continue
         for message in op.messages:
             ranks = tuple(message.group.ranks[:32])
-            key = (message.words[0], message.group.desc, ranks, message.group.size, message.in_n, message.out_n)
-            key = (*key, message.dtype, message.peer)
+            sizes = (message.group.size, message.in_n, message.out_n, message.dtype)
+            key = (message.words[0], message.group.desc, ranks, *sizes, message.peer)
             counts[key] += 1
             per_step.setdefault(key, [0] * steps)[step] += 1
     names = ("collective", "group_desc", "group_ranks", "group_size", "in_nelems", "out_nelems", "dtype")

@@ -17,7 +17,9 @@ from benchmarks.synthesis.frameworks import program
 from benchmarks.synthesis.spec import Model, Spec
 from benchmarks.synthesis.truth import observed
 
-GPT = Model("gpt", layers=4, hidden=64, heads=8, kv_heads=8, ffn=256, gated=False, vocab=128, seq=48, tied=True, bias=True)
+GPT = Model(
+    "gpt", layers=4, hidden=64, heads=8, kv_heads=8, ffn=256, gated=False, vocab=128, seq=48, tied=True, bias=True
+)
 WORDS = ("collective", "group_size", "in_nelems", "out_nelems", "dtype")
 
 

@@ -37,9 +37,8 @@ class Groups:
 def groups(registry: Registry, spec: Spec) -> Groups:
     """World, tensor, pipeline, data, expert; each followed by its Gloo twin."""
     mesh = Mesh({"tp": spec.tp, "pp": spec.pp, "dp": spec.dp})
-    twin = registry.next("undefined", range(spec.world))
-    registry.next("undefined", range(spec.world), backend="cpu:gloo")
-    del twin
+    for backend in (registry.backend, "cpu:gloo"):
+        registry.next("undefined", range(spec.world), backend=backend)
     made = {}
     for name, dims in (("tp", ("tp",)), ("pp", ("pp",)), ("dp", ("dp",)), ("ep", ("tp", "dp"))):
         ranks, index, total = mesh.members(registry.rank, dims), mesh.index(registry.rank, dims), mesh.count(dims)

@@ -173,7 +173,8 @@ class Megatron(Layers):
             return schedules.single_stage("1f1b", 0, 1, m)
         if spec.virtual == 1 and spec.schedule in ("1f1b", "gpipe"):
             return schedules.single_stage(spec.schedule, self.place, spec.pp, m)
-        return [(act,) for act in schedules.with_transfers(spec.schedule or "interleaved_1f1b", spec.pp, spec.virtual, m)[self.place]]
+        plan = schedules.with_transfers(spec.schedule or "interleaved_1f1b", spec.pp, spec.virtual, m)
+        return [(act,) for act in plan[self.place]]
 
     def _do(self, acts: tuple[Act, ...], step: int) -> None:
         if self.spec.option("varlen", False):

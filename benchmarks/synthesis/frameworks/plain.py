@@ -21,7 +21,7 @@ def groups(registry: Registry, spec: Spec) -> Groups:
     inner = {"tp": spec.tp, "cp": spec.cp}
     data = {"dp_shard": spec.dp_shard, "dp_replicate": spec.dp_replicate} if hybrid else {"dp": spec.dp}
     mesh = Mesh({name: size for name, size in {**inner, **data, "pp": spec.pp}.items() if size > 1} or {"dp": 1})
-    made = {name: registry.device_mesh(mesh, name) for name in reversed(mesh.axes)}
+    made = {name: registry.device_mesh(mesh, name) for name in list(mesh.axes)[::-1]}
     none = Group("", "none", (registry.rank,))
     both = _flat(registry, mesh, tuple(d for d in ("cp", *data) if d in mesh.axes), "mesh_dp_cp", made)
     shard = _flat(registry, mesh, tuple(d for d in ("cp", "dp_shard") if d in mesh.axes), "mesh_dp_shard_cp", made)
@@ -41,9 +41,7 @@ def groups(registry: Registry, spec: Spec) -> Groups:
     )
 
 
-def _flat(
-    registry: Registry, mesh: Mesh, dims: tuple[str, ...], desc: str, made: dict[str, Group]
-) -> Group | None:
+def _flat(registry: Registry, mesh: Mesh, dims: tuple[str, ...], desc: str, made: dict[str, Group]) -> Group | None:
     """Several dimensions as one group; one that is there already where they are one, or span the world."""
     if not dims:
         return None

@@ -239,7 +239,8 @@ class TorchJob(Layers):
 
     def _passed(self, chunk: Chunk, where: str, microbatch: int) -> None:
         """DDP reduces in the last microbatch only (`no_sync` before), or in each where so asked."""
-        if self.ddp is not None and (microbatch == self.spec.microbatches - 1 or self.spec.option("sync_always", False)):
+        last = microbatch == self.spec.microbatches - 1 or self.spec.option("sync_always", False)
+        if self.ddp is not None and last:
             with self.autograd("AccumulateGrad"):
                 self.ddp.reached(chunk, where)
 
@@ -270,6 +271,7 @@ class TorchJob(Layers):
             return
         last = microbatch == self.spec.microbatches - 1
         self.fsdp.after_backward(unit, reduce=wgrad and (self.spec.pp == 1 or last), reshard=self.reshards or last)
+
 
 def _nothing() -> None:
     """No weight gradient here."""

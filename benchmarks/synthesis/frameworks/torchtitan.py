@@ -21,9 +21,7 @@ def groups(registry: Registry, spec: Spec) -> Groups:
     rest = shard * spec.tp // (spec.ep * spec.etp)
     data = Mesh({"tp": spec.tp, "cp": spec.cp, "batch": spec.dp, "pp": spec.pp})
     dense = Mesh({"tp": spec.tp, "fsdp": shard, "dp_replicate": spec.dp_replicate, "pp": spec.pp})
-    sparse = Mesh(
-        {"etp": spec.etp, "ep": spec.ep, "efsdp": rest, "dp_replicate": spec.dp_replicate, "pp": spec.pp}
-    )
+    sparse = Mesh({"etp": spec.etp, "ep": spec.ep, "efsdp": rest, "dp_replicate": spec.dp_replicate, "pp": spec.pp})
 
     def make(mesh: Mesh, dim: str, fake: bool = False) -> Group:
         return registry.device_mesh(mesh, dim, backend=FAKE if fake or mesh.axes[dim] == 1 else None)
