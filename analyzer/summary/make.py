@@ -7,6 +7,7 @@ import numpy as np
 from analyzer.exposure import gpu_work, timeline
 from analyzer.occupancy import condensed
 from analyzer.step_marks import step_marks
+from analyzer.summary.capture import capture
 from analyzer.summary.model import RankSummary
 from heuristics.arrays import NULL, code_of, codes, ints
 from heuristics.labelled import GpuRole, LabelledRank
@@ -19,6 +20,7 @@ def summarize(rank: LabelledRank) -> RankSummary:
     trace = rank.trace
     work = gpu_work(rank)
     steps = step_marks(rank, work)
+    line = timeline(rank, work)
     return RankSummary(
         path=trace.path,
         format=trace.format,
@@ -30,9 +32,10 @@ def summarize(rank: LabelledRank) -> RankSummary:
         groups=rank.groups,
         collectives=rank.collectives,
         steps=steps,
-        line=condensed(timeline(rank, work), steps.edges),
+        line=condensed(line, steps.edges),
         view=view(rank),
         nccl_ns=_nccl_on_compute_streams(rank),
+        capture=capture(rank, work, line, steps.edges),
     )
 
 

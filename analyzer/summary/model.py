@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from analyzer.exposure import Timeline
 from analyzer.step_marks import StepMarks
+from analyzer.summary.capture import Capture
 from heuristics.groups import without_descriptions
 from heuristics.labelled import LabelStats
 from heuristics.view import RankView
@@ -37,6 +38,7 @@ class RankSummary:
         line: what ran when, condensed (see `analyzer.occupancy`).
         view: what layout inference sees of it.
         nccl_ns: NCCL time on streams that also compute, and NCCL time in all.
+        capture: how it was captured, and how long the GPU waited for launches.
     """
 
     path: str
@@ -52,6 +54,7 @@ class RankSummary:
     line: Timeline
     view: RankView
     nccl_ns: tuple[int, int]
+    capture: Capture = field(default_factory=Capture)
 
     @property
     def rank(self) -> int | None:
