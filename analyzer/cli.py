@@ -13,6 +13,8 @@ import click
 COMMANDS = {
     "run": "Layout, collectives, exposed communication, ledger comparison and findings of one job.",
     "predict": "The ledger alone: bytes a layout sends, state bytes, pipeline bubble.",
+    "hang": "Why a job hangs, from the Flight Recorder dumps of its ranks.",
+    "formats": "The formats that are read, and what each can prove.",
 }
 """Each lives in ``analyzer.commands`` under its own name and is imported only when it is called."""
 
