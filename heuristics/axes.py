@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 DOUBTFUL = 0.7
 """Most that a claim weighs whose group is known by its description alone: four to one."""
 
+DENSE_SHARE = 0.01
+"""Dense gradients are a larger share of all gradients than this, even of the sparsest published mixture of experts;
+those of norms alone, which tensor-parallel ranks reduce among themselves, are a smaller one."""
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -64,7 +68,7 @@ def axes(view: RankView, roles: Roles) -> Axes:
     for dim in ("tp", "cp", "ep"):
         if roles.of(dim):
             found[dim] = _axis(view, roles, roles.of(dim))
-    gradients = roles.of("dp")
+    gradients = roles.of("dp", "gradient_scatter", "gradient_reduce")
     stages = roles.of("pp", "stage_link")
     if stages:
         found["pp"] = _pipeline(view, roles, stages[0], gradients)
@@ -167,9 +171,6 @@ def _dense(view: RankView, gradients: list[Claim]) -> Claim | None:
     solid = [c for c in gradients if c.weight >= STRONG] or gradients
     if not solid:
         return None
-
-    def width(claim: Claim) -> tuple[int, float]:
-        size = view.group(claim.group).size
-        return size, elements(f for f in view.families if f.index in claim.families)
-
-    return max(solid, key=width)
+    moved = [elements(f for f in view.families if f.index in c.families) for c in solid]
+    worthy = [(view.group(c.group).size, m, n) for n, (c, m) in enumerate(zip(solid, moved, strict=True))]
+    return solid[max(w for w in worthy if w[1] >= DENSE_SHARE * max(moved))[2]]

@@ -116,6 +116,9 @@ def _layout(seen: Sequence[Seen], found: Degrees, plan: Schedule, undecided: Map
 def _sharding(seen: Sequence[Seen], found: Degrees, plan: Schedule) -> Sharding | None:
     """The stage that the ranks agree on; the undecided verdict if none decides."""
     alike = {id(s.axes.dense): s for s in seen if s.axes.dense is not None}  # ranks of one behaviour share the claim
+    again = [claim for s in seen for claim in s.roles.of("dp", "parameter_regather")]
+    if again and alike:
+        return Sharding(3, (3,), again[0].evidence[0])
     verdicts = [sharding(s.view, s.axes.dense, plan.microbatches) for s in alike.values() if s.axes.dense is not None]
     if not verdicts or not found.replicated or found.contradiction is not None:
         alone = [d for s in seen if (d := declared_sharding(s.view)) is not None]

@@ -39,6 +39,8 @@ def claims(view: RankView, group: int) -> list[Claim]:
     reduces = [f for f in of(floats, "all_reduce", "reduce") if not f.forward]
     gathers = of(floats, "all_gather") + [f for f in packed if f.size > STATISTICS_ELEMENTS]
     found = []
+    if not scatters and not reduces:
+        found += _regathered(view, group, gathers)
     if scatters:
         found.append(_scattered(view, group, scatters, gathers))
     if reduces:
@@ -87,6 +89,20 @@ def _scattered(view: RankView, group: int, scatters: list[Family], gathers: list
     parameters = [f for f in gathers if f.size in scattered or not scattered & gathered]
     claimed = indices(scatters) | indices(f for f in parameters if _is_parameter_gather(f, scatters))
     return Claim("dp", "gradient_scatter", group, claimed, tuple(tests), MappingProxyType({}))
+
+
+def _regathered(view: RankView, group: int, gathers: list[Family]) -> list[Claim]:
+    """Units freed after forward to a part of their group, and gathered from it in backward.
+
+    Source: torch/distributed/fsdp/_fully_shard, ``reshard_after_forward`` given as a number.
+    """
+    units = {f.size for f in view.families if f.primitive == "reduce_scatter" and not f.forward}
+    again = [f for f in gathers if f.size in units and not f.forward and f.backward]
+    if not again:
+        return []
+    members = view.group(group).size
+    said = f"units are gathered again in backward, from {members} ranks: parameters are freed to a smaller group"
+    return [Claim("dp", "parameter_regather", group, indices(again), (Test(SURE, said),), MappingProxyType({}))]
 
 
 def _is_parameter_gather(gather: Family, scatters: list[Family]) -> bool:

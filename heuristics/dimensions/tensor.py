@@ -18,6 +18,7 @@ from heuristics.dimensions.claim import (
     of,
     per_step,
 )
+from heuristics.dimensions.data import is_statistic
 from heuristics.dimensions.order import alternates, attention_between, attention_since, pieces_before
 
 if TYPE_CHECKING:
@@ -36,7 +37,11 @@ MIN_INFERENCE_CALLS = 2
 def claims(view: RankView, group: int) -> list[Claim]:
     """Tensor-parallel readings of the calls on one group."""
     tensors = [f for f in view.on_group(group) if f.is_tensor]
-    return [*_with_sequence_parallelism(view, group, tensors), *_reductions(view, group, tensors)]
+    quantised = [f for f in of(view.on_group(group), "all_gather") if f.dtype == "uint8"]  # fp8 travels as bytes
+    return [
+        *_with_sequence_parallelism(view, group, tensors + quantised),
+        *_reductions(view, group, [f for f in tensors if not is_statistic(view, f)]),
+    ]
 
 
 def _with_sequence_parallelism(view: RankView, group: int, tensors: list[Family]) -> list[Claim]:
@@ -61,8 +66,22 @@ def _with_sequence_parallelism(view: RankView, group: int, tensors: list[Family]
     # On an unnamed group other dimensions may be mixed in; a framework writes those with another operation.
     ops = {f.op for f in scatter + gather if f.op}
     own = [f for f in scatters + gathers if f.forward and (view.group(group).identified or f.op in ops)]
-    claimed = indices(own) | indices(f for f in scatters + gathers if f.size in sizes)
+    claimed = (
+        indices(own) | indices(f for f in scatters + gathers if f.size in sizes) | _on_other_streams(view, group, main)
+    )
     return [Claim("tp", "activation_exchange", group, claimed, tuple(tests), MappingProxyType(facts))]
+
+
+def _on_other_streams(view: RankView, group: int, size: int) -> frozenset[int]:
+    """The same exchanges where an unnamed group of as many ranks shows up on another stream (backward's, say)."""
+    own = view.group(group)
+    if own.identified or not own.size:
+        return frozenset()
+    return indices(
+        f
+        for f in of(view.families, "all_gather", "reduce_scatter")
+        if f.size == size and not view.group(f.group).identified and view.group(f.group).size == own.size
+    )
 
 
 def _forward_scatter_tests(view: RankView, scatter: list[Family], gather: list[Family]) -> list[Test]:
