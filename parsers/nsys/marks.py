@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from parsers.columns import NULL, Ints
+from parsers.columns import NULL, Ints, Names
 from parsers.kineto_comm import COMM_LAYERS
 from parsers.kineto_select import (
     AUTOGRAD,
@@ -27,7 +27,6 @@ from parsers.kineto_select import (
     NOTE,
     OPERATOR,
     OPTIMIZER,
-    PROFILER_STEP,
     STEP,
     choose_operator,
 )
@@ -87,7 +86,7 @@ def _choose(name: str) -> int:
 def steps(ranges: Ranges, rows: Ints, calls: Ints) -> tuple[Ints, Ints, Ints]:
     """The steps of a rank: number, start, duration, in order of time.
 
-    Numbered ranges win; then ranges that are called a step and repeat; then executions of an XLA module that ran more
+    Numbered ranges win, of the word under which most time is spent; then ranges that are called a step and repeat; then executions of an XLA module that ran more
     than once: of the one in which most of NCCL is called, else of the one that takes the most time. Of each, those of
     the thread that has most of them; ranges inside another one of the same kind are no steps.
 
@@ -96,22 +95,21 @@ def steps(ranges: Ranges, rows: Ints, calls: Ints) -> tuple[Ints, Ints, Ints]:
         rows: those of the rank.
         calls: when it called NCCL, ns.
     """
-    numbers = np.array([*(_number(name) for name in ranges.names), NULL], np.int64)[ranges.name[rows]]
-    numbered = rows[numbers != NULL]
+    matches = [_STEP.match(name) for name in ranges.names]
+    numbers = np.array([*(int(match["number"]) if match else NULL for match in matches), NULL], np.int64)
+    numbered = rows[numbers[ranges.name[rows]] != NULL]
     if len(numbered):
-        chosen = _outermost(ranges, _busiest_thread(ranges, numbered))
-        named = np.array([*(_number(name) for name in ranges.names), NULL], np.int64)[ranges.name[chosen]]
-        return named, ranges.start[chosen], ranges.end[chosen] - ranges.start[chosen]
+        called = Names()
+        word = called.codes([match.string[: match.start("number")].lower() if match else None for match in matches])
+        time = np.bincount(word[ranges.name[numbered]], weights=ranges.end[numbered] - ranges.start[numbered])
+        longest = numbered[word[ranges.name[numbered]] == int(np.argmax(time))]
+        chosen = _outermost(ranges, _busiest_thread(ranges, longest))
+        return numbers[ranges.name[chosen]], ranges.start[chosen], ranges.end[chosen] - ranges.start[chosen]
     for chosen in (_repeated(ranges, rows, calls, _WHOLE_STEP), _repeated(ranges, rows, calls, _XLA_MODULE)):
         if len(chosen) > 1:
             return np.arange(len(chosen)), ranges.start[chosen], ranges.end[chosen] - ranges.start[chosen]
     empty = np.empty(0, np.int64)
     return empty, empty, empty
-
-
-def _number(name: str) -> int:
-    match = PROFILER_STEP.match(name) or _STEP.match(name)
-    return int(match[match.lastindex or 1]) if match else NULL
 
 
 def _repeated(ranges: Ranges, rows: Ints, calls: Ints, called: re.Pattern[str]) -> Ints:

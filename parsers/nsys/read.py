@@ -57,6 +57,8 @@ def read_store(store: Store, path: Path, name: str, file_bytes: int) -> list[Ran
         cut=store.cut,
     )
     seats = find_seats(report)
+    if not seats and store.faults:
+        raise InputError(store.faults[0], path=name, hint="export the report again")
     if not seats:
         hint = "capture with: nsys profile --trace=cuda,nvtx --cuda-graph-trace=node"
         raise InputError("holds no work of a GPU and no ranges of NCCL or PyTorch", path=name, hint=hint)

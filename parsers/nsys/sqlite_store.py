@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from contextlib import suppress
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -74,13 +75,25 @@ class SqliteStore:
         condition, parameters = where.sql() if where is not None else ("1", [])
         names = [*(f'ifnull("{name}", {NULL})' for name in ints), *(_cut(name) for name in values)]
         text = f"SELECT {', '.join(names)} FROM {self._with_nulls(table)} WHERE {condition}"
+        given = 0
         try:
             cursor = self._connection.execute(text, parameters)
             while rows := cursor.fetchmany(BLOCK_ROWS):
+                given += len(rows)
                 yield _block(rows, ints, values)
         except sqlite3.Error as error:
             self.cut = True
             self.faults.append(f"table {self._real[table]} cannot be read to its end ({error})")
+            left = self._before_damage(text, parameters, given)
+            if left:
+                yield _block(left, ints, values)
+
+    def _before_damage(self, text: str, parameters: Sequence[Any], given: int) -> list[tuple[Any, ...]]:
+        """The rows between those already given and the one that cannot be read."""
+        rows: list[tuple[Any, ...]] = []
+        with suppress(sqlite3.Error):  # `extend` keeps what came before it
+            rows.extend(islice(self._connection.execute(text, parameters), given, given + BLOCK_ROWS))
+        return rows
 
     def strings(self, ids: Ints) -> dict[int, str]:
         """See `Store`."""
