@@ -10,8 +10,8 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import TYPE_CHECKING
 
 from analyzer.options import Options
-from analyzer.summary.make import summarize
 from analyzer.summary.model import RankSummary
+from parsers.summary import is_summary
 
 if TYPE_CHECKING:
     from heuristics.kernel_table import KernelTable
@@ -57,8 +57,26 @@ def _start_method() -> str:
 
 
 def _read_one(job: tuple[str, KernelTable | None, bool]) -> list[RankSummary]:
+    path, table, use_names = job
+    found = _stored(path) if is_summary(path) else summarized(path, table)
+    return found if use_names else [summary.without_names() for summary in found]
+
+
+def _stored(path: str) -> list[RankSummary]:
+    from analyzer.summary.file import read_table
+    from analyzer.summary.table import from_table
+
+    return from_table(read_table(path))
+
+
+def summarized(path: str, table: KernelTable | None = None) -> list[RankSummary]:
+    """The summaries of the ranks of one trace.
+
+    Raises:
+        InputError: the file cannot be used.
+    """
+    from analyzer.summary.make import summarize
     from heuristics.label import label
     from parsers import read
 
-    path, table, use_names = job
-    return [summarize(label(trace, kernel_table=table, use_names=use_names)) for trace in read(path)]
+    return [summarize(label(trace, kernel_table=table)) for trace in read(path)]

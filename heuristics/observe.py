@@ -66,8 +66,13 @@ def view(rank: LabelledRank, *, use_names: bool = True) -> RankView:
         has_backward=_has_backward(rank, autograd, phase),
         runs_experts=bool(len(_named_times(rank, _is_expert))),
         runs_embedding_bags=bool(len(_named_times(rank, _is_embedding_bag))),
-        ends_ns=ints(table, "ts_ns") + ints(table, "dur_ns", 0),
+        ends_ns=ends_ns(table),
     )
+
+
+def ends_ns(table: pa.Table) -> npt.NDArray[np.int64]:
+    """When each call of a table with ``ts_ns`` and ``dur_ns`` was over; `NULL` where it has no interval."""
+    return ints(table, "ts_ns") + ints(table, "dur_ns", 0)
 
 
 def views(ranks: Sequence[LabelledRank], *, use_names: bool = True) -> tuple[RankView, ...]:

@@ -46,6 +46,13 @@ KNOWN = (
         ),
     ),
     KnownFormat(
+        "summary",
+        "per-rank summary (analyze summarize)",
+        "parsers.summary",
+        "Parquet whose metadata say commlens_summary",
+        ("yes", "yes", "yes", "yes", "yes", "yes", "", "yes"),
+    ),
+    KnownFormat(
         "flight_recorder",
         "PyTorch Flight Recorder dump (pickle or JSON)",
         "parsers.flight_recorder",

@@ -8,6 +8,7 @@ from analyzer.exposure import gpu_work, timeline
 from analyzer.occupancy import condensed
 from analyzer.step_marks import step_marks
 from analyzer.summary.capture import capture
+from analyzer.summary.columns import compact_words
 from analyzer.summary.model import RankSummary
 from heuristics.arrays import NULL, code_of, codes, ints
 from heuristics.labelled import GpuRole, LabelledRank
@@ -30,7 +31,7 @@ def summarize(rank: LabelledRank) -> RankSummary:
         span=_span(trace),
         stats=rank.stats,
         groups=rank.groups,
-        collectives=rank.collectives,
+        collectives=compact_words(rank.collectives),
         steps=steps,
         line=condensed(line, steps.edges),
         view=view(rank),

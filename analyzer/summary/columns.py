@@ -1,0 +1,154 @@
+"""The columns of a summary table: one row a rank, a list per column of the rank's own tables.
+
+Text is stored as numbers beside the list of its words, both as the rank has them, so that a summary that was written
+and read again is the same to the last code. Times are stored as differences that are mostly small or zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from parsers import tables
+from parsers.columns import text_array
+
+WORDS = ".words"
+INTEGERS = (
+    "steps.begin",
+    "steps.end",
+    "steps.number",
+    "steps.launch_gap",
+    "line.compute_start",
+    "line.compute_length",
+    "line.memcpy_start",
+    "line.memcpy_length",
+    "line.comm_call",
+    "line.comm_start",  # less the start of its call
+    "line.comm_length",  # less the length of its call
+    "line.call_start",  # less the time in the table of collectives
+    "line.call_length",
+)
+VIEW = ("view.family_of_call", "view.sequence", "view.phases", "view.attention_before", "view.backward_before")
+"""Columns of the rank's view, beside the document ``view``."""
+
+FOR_LAYOUT = ("view", *VIEW, "collectives.ts_ns", "collectives.dur_ns")
+"""All that layout inference needs."""
+
+
+def _fields() -> Iterator[tuple[str, pa.DataType]]:
+    yield from (("rank", pa.int32()), ("world_size", pa.int32()), ("head", pa.string()), ("view", pa.string()))
+    yield from ((name, pa.list_(pa.int32())) for name in VIEW)
+    yield from ((name, pa.list_(pa.int64())) for name in INTEGERS)
+    yield "steps.complete", pa.list_(pa.int8())
+    for prefix, schema in (("groups.", tables.GROUPS), ("collectives.", tables.COLLECTIVES)):
+        for field in schema:
+            if pa.types.is_dictionary(field.type):
+                yield prefix + field.name, pa.list_(pa.int32())
+                yield prefix + field.name + WORDS, pa.list_(pa.string())
+            else:
+                yield prefix + field.name, pa.list_(field.type)
+
+
+SCHEMA = pa.schema(list(_fields()))
+"""One row a rank."""
+
+
+def packed(prefix: str, table: pa.Table) -> dict[str, pa.Array]:
+    """A rank's table as columns of one row."""
+    out: dict[str, pa.Array] = {}
+    for name in table.column_names:
+        column = whole(table, name)
+        if pa.types.is_dictionary(column.type):
+            out[prefix + name + WORDS] = one(column.dictionary)
+            column = column.indices
+        out[prefix + name] = one(column)
+    return out
+
+
+def unpacked(prefix: str, schema: pa.Schema, rows: Rows, row: int) -> pa.Table:
+    """The rank's table again; the inverse of `packed`."""
+    arrays = []
+    for field in schema:
+        values = rows.values(prefix + field.name, row)
+        if pa.types.is_dictionary(field.type):
+            words = rows.values(prefix + field.name + WORDS, row)
+            values = pa.DictionaryArray.from_arrays(values, words, safe=False)
+        arrays.append(values)
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def compact_words(table: pa.Table) -> pa.Table:
+    """The table without words that no row uses; the order of the others stays."""
+    for place, field in enumerate(table.schema):
+        if not pa.types.is_dictionary(field.type):
+            continue
+        column = whole(table, field.name)
+        indices = column.indices
+        codes = np.asarray(indices.fill_null(-1).to_numpy(zero_copy_only=False), dtype=np.int64)
+        used = np.unique(codes[codes >= 0])
+        if len(used) == len(column.dictionary):
+            continue
+        new = np.full(len(column.dictionary) + 1, -1, dtype=np.int32)
+        new[used] = np.arange(len(used), dtype=np.int32)
+        all_words = column.dictionary.to_pylist()
+        words = text_array([all_words[code] for code in used.tolist()])
+        table = table.set_column(
+            place, field, pa.DictionaryArray.from_arrays(nullable32(new[codes]), words, safe=False)
+        )
+    return table
+
+
+def nullable32(values: npt.NDArray[np.int32]) -> pa.Array:
+    """Codes as an int32 array; -1 is null."""
+    valid = pa.py_buffer(np.packbits(values >= 0, bitorder="little"))
+    return pa.Array.from_buffers(pa.int32(), len(values), [valid, pa.py_buffer(np.maximum(values, 0))])
+
+
+def numbers(values: npt.NDArray[np.generic], kind: pa.DataType) -> pa.Array:
+    """One row that holds all the values, from a buffer: `pyarrow.array` would import pandas."""
+    data = np.ascontiguousarray(values, dtype=kind.to_pandas_dtype())
+    return one(pa.Array.from_buffers(kind, len(data), [None, pa.py_buffer(data)]))
+
+
+def one(values: pa.Array) -> pa.Array:
+    """One row that holds all the values."""
+    offsets = pa.Array.from_buffers(pa.int32(), 2, [None, pa.py_buffer(np.array([0, len(values)], dtype=np.int32))])
+    return pa.ListArray.from_arrays(offsets, values)
+
+
+def whole(table: pa.Table, name: str) -> pa.Array:
+    """A column as one array, whatever it is made of."""
+    column = table.column(name)
+    if pa.types.is_dictionary(column.type):
+        column = column.unify_dictionaries()
+    if not column.num_chunks:
+        return pa.nulls(0, column.type)
+    joined = column.combine_chunks()
+    return joined.chunk(0) if isinstance(joined, pa.ChunkedArray) else joined
+
+
+class Rows:
+    """Access to the lists of a summary table."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+        self._columns: dict[str, tuple[list[int], pa.Array]] = {}
+
+    def values(self, name: str, row: int) -> pa.Array:
+        """The list of one rank."""
+        if name not in self._columns:
+            column = whole(self._table, name)
+            self._columns[name] = (column.offsets.to_pylist(), column.values)
+        offsets, values = self._columns[name]
+        return values.slice(offsets[row], offsets[row + 1] - offsets[row])
+
+    def ints(self, name: str, row: int) -> npt.NDArray[np.int64]:
+        """The list of one rank as int64."""
+        return np.asarray(self.values(name, row).to_numpy(zero_copy_only=False), dtype=np.int64)
+
+    def text(self, name: str, row: int) -> str:
+        """One text."""
+        return str(self._table.column(name)[row].as_py())

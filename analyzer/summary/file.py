@@ -1,0 +1,98 @@
+"""Summary files: Parquet with a version, written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from analyzer.summary.columns import SCHEMA
+from parsers.errors import InputError
+from parsers.summary import KEY, VERSION
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+RANKS_PER_GROUP = 256
+"""Ranks of a merged file that are compressed together."""
+
+
+def write_table(table: pa.Table, path: str | os.PathLike[str]) -> None:
+    """Write summaries as zstd Parquet; whoever reads the path meanwhile sees the old file or the new one.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    import pyarrow.parquet as pq
+
+    target = Path(path)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    leaves = list(_leaves())
+    try:
+        pq.write_table(
+            table.replace_schema_metadata({KEY: str(VERSION)}),
+            partial,
+            compression="zstd",
+            row_group_size=RANKS_PER_GROUP,
+            use_dictionary=[path for path, kind in leaves if pa.types.is_string(kind)],
+            column_encoding={path: "DELTA_BINARY_PACKED" for path, kind in leaves if _is_delta(kind)},
+        )
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def read_table(path: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """Read summaries, all columns or some.
+
+    Raises:
+        InputError: no summary, one of another version, or a damaged one.
+    """
+    import pyarrow.parquet as pq
+
+    try:
+        with _opened(path) as file:
+            parquet = pq.ParquetFile(file)
+            _check(parquet, path)
+            return parquet.read(columns=None if columns is None else list(columns))
+    except (pa.ArrowException, OSError) as error:
+        what = " ".join(str(error).split())
+        raise InputError(f"is a damaged summary ({what})", path=path, hint="summarize the trace again") from error
+
+
+def _check(parquet: pq.ParquetFile, path: str) -> None:
+    version = (parquet.schema_arrow.metadata or {}).get(KEY.encode())
+    if version is None:
+        raise InputError("is a Parquet file, but no summary", path=path, hint="make one with `analyze summarize TRACE`")
+    if version != str(VERSION).encode():
+        raise InputError(
+            f"is a summary of version {version.decode(errors='replace')}, this program reads {VERSION}",
+            path=path,
+            hint="summarize the trace again",
+        )
+
+
+def _opened(path: str) -> Any:
+    """The file, local or wherever ``fsspec`` reaches."""
+    if "://" not in path:
+        return Path(path).open("rb")
+    fsspec: Any = import_module("fsspec")
+    return fsspec.open(path, "rb").open()
+
+
+def _leaves() -> Iterator[tuple[str, pa.DataType]]:
+    """The columns as Parquet names them, with the type of their values."""
+    for field in SCHEMA:
+        path, kind = field.name, field.type
+        while pa.types.is_list(kind):
+            path, kind = f"{path}.list.element", kind.value_type
+        yield path, kind
+
+
+def _is_delta(kind: pa.DataType) -> bool:
+    return kind in (pa.int64(), pa.int32())

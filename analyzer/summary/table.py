@@ -1,0 +1,286 @@
+"""Summaries as an Arrow table, one row a rank, and back: the form in which they are stored, sent and merged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from analyzer import intervals
+from analyzer.exposure import Timeline
+from analyzer.intervals import Ints, Spans
+from analyzer.step_marks import StepMarks
+from analyzer.summary.capture import Capture
+from analyzer.summary.columns import SCHEMA, Rows, numbers, packed, unpacked
+from analyzer.summary.model import RankSummary
+from heuristics.arrays import ints
+from heuristics.labelled import LabelStats
+from heuristics.observe import ends_ns
+from heuristics.view import Family, GroupView, RankView
+from parsers import tables
+from parsers.columns import text_array
+from parsers.tables import Health, RankIdentity
+
+
+@dataclass(frozen=True)
+class _Head:
+    """What is not a column."""
+
+    path: str
+    format: str
+    identity: RankIdentity
+    health: Health
+    devices: tuple[dict[str, Any], ...]
+    span: tuple[int, int] | None
+    stats: LabelStats
+    step_source: str
+    on_gpu: bool
+    clipped: int
+    left_out: int
+    first: int
+    last: int
+    nccl_ns: tuple[int, int]
+    libraries: dict[str, str]
+    flags: dict[str, bool]
+    graphs: bool | None
+    launches: bool
+
+
+@dataclass(frozen=True)
+class _Group:
+    """`GroupView` with its ranks as first, end and step where they are evenly spaced."""
+
+    size: int
+    spaced: tuple[int, int, int] | None
+    listed: tuple[int, ...] | None
+    name: str
+    desc: str
+    declared: bool
+
+
+@dataclass(frozen=True)
+class _View:
+    """`RankView` without its columns."""
+
+    rank: int
+    world_size: int
+    groups: tuple[_Group, ...]
+    families: tuple[Family, ...]
+    backward_after: bool
+    steps: int
+    actions: tuple[str, ...]
+    optimizer_seen: bool
+    has_backward: bool | None
+    runs_experts: bool
+    runs_embedding_bags: bool
+
+
+def to_table(summaries: Sequence[RankSummary]) -> pa.Table:
+    """Summaries as one table of the schema `analyzer.summary.columns.SCHEMA`."""
+    parts = [_row(summary) for summary in summaries]
+    return pa.concat_tables(parts) if parts else SCHEMA.empty_table()
+
+
+def merged(parts: Sequence[pa.Table]) -> pa.Table:
+    """Tables of summaries, one after the other."""
+    return pa.concat_tables(parts).combine_chunks()
+
+
+def from_table(table: pa.Table) -> list[RankSummary]:
+    """The summaries of a table."""
+    rows = Rows(table)
+    return [_summary(rows, row) for row in range(table.num_rows)]
+
+
+def views_of(table: pa.Table) -> list[RankView]:
+    """What layout inference sees; needs the columns of `analyzer.summary.columns.FOR_LAYOUT` only."""
+    rows = Rows(table)
+    return [_view(rows, row) for row in range(table.num_rows)]
+
+
+def _row(summary: RankSummary) -> pa.Table:
+    identity = summary.identity
+    line, steps, view, gaps = summary.line, summary.steps, summary.view, summary.capture.launch_gap_ns
+    starts = {
+        "steps.begin": steps.edges[:, 0],
+        "steps.end": steps.edges[:, 1],
+        "steps.number": steps.number,
+        "steps.complete": steps.complete,
+        "steps.launch_gap": np.empty(0) if gaps is None else gaps,
+        "view.family_of_call": view.family_of_call,
+        "view.sequence": view.sequence,
+        "view.phases": view.phases,
+        "view.attention_before": view.attention_before,
+        "view.backward_before": view.backward_before,
+        **_line(line, ints(summary.collectives, "ts_ns", 0)),
+    }
+    columns: Mapping[str, pa.Array] = {
+        "rank": _optional(identity.rank),
+        "world_size": _optional(identity.world_size),
+        "head": text_array([_json(_head(summary))]),
+        "view": text_array([_json(_view_head(view))]),
+        **{name: numbers(values, SCHEMA.field(name).type.value_type) for name, values in starts.items()},
+        **packed("groups.", summary.groups),
+        **packed("collectives.", summary.collectives),
+    }
+    return pa.Table.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+
+
+def _optional(value: int | None) -> pa.Array:
+    return pa.nulls(1, pa.int32()) if value is None else numbers(np.array([value]), pa.int32()).values
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _line(line: Timeline, at: Ints) -> dict[str, Ints]:
+    """The timeline as numbers that are mostly small: relative to the calls, these to the table of collectives."""
+    start, length = np.append(line.call_start, 0), np.append(line.call_end - line.call_start, 0)
+    return {
+        "line.compute_start": line.compute.start,
+        "line.compute_length": line.compute.end - line.compute.start,
+        "line.memcpy_start": line.memcpy.start,
+        "line.memcpy_length": line.memcpy.end - line.memcpy.start,
+        "line.comm_call": line.comm_call,
+        "line.comm_start": line.comm_start - start[line.comm_call],
+        "line.comm_length": line.comm_end - line.comm_start - length[line.comm_call],
+        "line.call_start": line.call_start - at,
+        "line.call_length": length[:-1],
+    }
+
+
+def _timeline(rows: Rows, row: int, head: _Head, at: Ints) -> Timeline:
+    def spans(name: str) -> Spans:
+        start = rows.ints(f"line.{name}_start", row)
+        return intervals.union(start, start + rows.ints(f"line.{name}_length", row))
+
+    call_start, call_length = rows.ints("line.call_start", row) + at, rows.ints("line.call_length", row)
+    call = rows.ints("line.comm_call", row)
+    start = rows.ints("line.comm_start", row) + np.append(call_start, 0)[call]
+    return Timeline(
+        on_gpu=head.on_gpu,
+        compute=spans("compute"),
+        memcpy=spans("memcpy"),
+        comm_start=start,
+        comm_end=start + rows.ints("line.comm_length", row) + np.append(call_length, 0)[call],
+        comm_call=call,
+        call_start=call_start,
+        call_end=call_start + call_length,
+        clipped=head.clipped,
+        left_out=head.left_out,
+        first=head.first,
+        last=head.last,
+    )
+
+
+def _head(summary: RankSummary) -> _Head:
+    line = summary.line
+    return _Head(
+        path=summary.path,
+        format=summary.format,
+        identity=summary.identity,
+        health=summary.health,
+        devices=tuple(dict(device) for device in summary.devices),
+        span=summary.span,
+        stats=summary.stats,
+        step_source=summary.steps.source,
+        on_gpu=line.on_gpu,
+        clipped=line.clipped,
+        left_out=line.left_out,
+        first=line.first,
+        last=line.last,
+        nccl_ns=summary.nccl_ns,
+        libraries=dict(summary.capture.libraries),
+        flags=dict(summary.capture.flags),
+        graphs=summary.capture.graphs,
+        launches=summary.capture.launch_gap_ns is not None,
+    )
+
+
+def _view_head(view: RankView) -> _View:
+    return _View(
+        rank=view.rank,
+        world_size=view.world_size,
+        groups=tuple(_group(group) for group in view.groups),
+        families=view.families,
+        backward_after=view.backward_after,
+        steps=view.steps,
+        actions=view.actions,
+        optimizer_seen=view.optimizer_seen,
+        has_backward=view.has_backward,
+        runs_experts=view.runs_experts,
+        runs_embedding_bags=view.runs_embedding_bags,
+    )
+
+
+def _group(group: GroupView) -> _Group:
+    spaced, listed = None, None
+    if isinstance(group.ranks, range):
+        spaced = (group.ranks.start, group.ranks.stop, group.ranks.step)
+    elif group.ranks is not None:
+        listed = tuple(group.ranks)
+    return _Group(group.size, spaced, listed, group.name, group.desc, group.declared)
+
+
+def _group_view(group: _Group) -> GroupView:
+    ranks = range(*group.spaced) if group.spaced is not None else group.listed
+    return GroupView(group.size, ranks, group.name, group.desc, group.declared)
+
+
+_HEADS = msgspec.json.Decoder(_Head)
+_VIEWS = msgspec.json.Decoder(_View)
+
+
+def _summary(rows: Rows, row: int) -> RankSummary:
+    head = _HEADS.decode(rows.text("head", row))
+    collectives = unpacked("collectives.", tables.COLLECTIVES, rows, row)
+    edges = np.stack((rows.ints("steps.begin", row), rows.ints("steps.end", row)), axis=1)
+    return RankSummary(
+        path=head.path,
+        format=head.format,
+        identity=head.identity,
+        health=head.health,
+        devices=head.devices,
+        span=head.span,
+        stats=head.stats,
+        groups=unpacked("groups.", tables.GROUPS, rows, row),
+        collectives=collectives,
+        steps=StepMarks(
+            head.step_source, edges, rows.ints("steps.number", row), rows.ints("steps.complete", row).astype(np.bool_)
+        ),
+        line=_timeline(rows, row, head, ints(collectives, "ts_ns", 0)),
+        view=_view(rows, row),
+        nccl_ns=head.nccl_ns,
+        capture=Capture(
+            head.libraries, head.flags, head.graphs, rows.ints("steps.launch_gap", row) if head.launches else None
+        ),
+    )
+
+
+def _view(rows: Rows, row: int) -> RankView:
+    known = _VIEWS.decode(rows.text("view", row))
+    times = pa.table({name: rows.values(f"collectives.{name}", row) for name in ("ts_ns", "dur_ns")})
+    return RankView(
+        rank=known.rank,
+        world_size=known.world_size,
+        groups=tuple(_group_view(group) for group in known.groups),
+        families=known.families,
+        family_of_call=rows.ints("view.family_of_call", row),
+        sequence=rows.ints("view.sequence", row),
+        phases=rows.ints("view.phases", row),
+        attention_before=rows.ints("view.attention_before", row),
+        backward_before=rows.ints("view.backward_before", row).astype(np.bool_),
+        backward_after=known.backward_after,
+        steps=known.steps,
+        actions=known.actions,
+        optimizer_seen=known.optimizer_seen,
+        has_backward=known.has_backward,
+        runs_experts=known.runs_experts,
+        runs_embedding_bags=known.runs_embedding_bags,
+        ends_ns=ends_ns(times),
+    )
