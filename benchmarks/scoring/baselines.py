@@ -8,13 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from benchmarks.scoring.answers import DEGREES, Answer
 from heuristics.labelled import LabelledRank
 
-_BY_NAME = (
-    ("AllGather", "dp", 3),
-    ("ReduceScatter", "dp", 3),
-    ("AllReduce", "dp", 0),
-    ("SendRecv", "pp", None),
-)
-"""Kernel name -> the dimension it is usually taken for, and the ZeRO stage that goes with it."""
+_USUALLY = {
+    "all_gather": ("dp", 3),
+    "reduce_scatter": ("dp", 3),
+    "all_reduce": ("dp", 0),
+    "send_recv": ("pp", None),
+    "all_to_all": ("pp", None),
+}
+"""What a kernel's name says -> the dimension it is usually taken for, and the ZeRO stage that goes with it. NCCL calls
+sends and all-to-alls alike: ``SendRecv``."""
 
 
 def _answer(degrees: Mapping[str, int | None], zero: int | None) -> Answer:
@@ -32,8 +34,8 @@ def everything_is_dp(ranks: Sequence[LabelledRank]) -> Answer:
 
 def kernel_names(ranks: Sequence[LabelledRank]) -> Answer:
     """All-reduce is DDP, all-gather and reduce-scatter are FSDP, send-receive is a pipeline; shares are not known."""
-    names = {str(name) for rank in ranks for name in rank.collectives.column("name").unique().to_pylist()}
-    seen = [(dim, zero) for key, dim, zero in _BY_NAME if any(key in name for name in names)]
+    called = {word for rank in ranks for word in rank.collectives.column("primitive").unique().to_pylist()}
+    seen = [guess for word, guess in _USUALLY.items() if word in called]
     dims = {dim for dim, _ in seen}
     degrees: dict[str, int | None] = {dim: None if dim in dims else 1 for dim in DEGREES}
     if len(dims) == 1:

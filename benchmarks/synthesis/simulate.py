@@ -36,6 +36,8 @@ from benchmarks.synthesis.spec import Spec
 
 KERNEL_CPU_US, LAUNCH_CPU_US, QUEUE_US = 7.0, 60.0, 9.0
 """CPU time of an operator with one launch; of a collective call; from launch to start on an idle stream."""
+EVENT_US = 1.0
+"""From the end of what a stream waits for to the start of what waits."""
 
 
 @dataclass(slots=True)
@@ -157,7 +159,7 @@ class Simulator:
             end = self._end(rank, op.launch)
             if end is None or not self._free(rank, op.stream):
                 return False
-            rank.tail[op.stream] = max(rank.tail[op.stream], end)
+            rank.tail[op.stream] = max(rank.tail[op.stream], end + EVENT_US)
             return True
         if isinstance(op, Synchronize):
             if not all(self._free(rank, stream) for stream in list(rank.pending)):
