@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from heuristics.axes import Axes, axes
+from heuristics.declared import declared_layout
 from heuristics.degrees import Degree, Degrees, degrees
 from heuristics.guess import model_guess
 from heuristics.members import alternatives, family_dims, merged_groups, open_dimensions, unexplained_share
@@ -24,6 +25,9 @@ from heuristics.view import RankView, signature
 
 if TYPE_CHECKING:
     from heuristics.labelled import LabelledRank
+
+FRAGMENTS = frozenset({"flight_recorder"})
+"""Sources that keep the last calls before they were written, wherever in a step that was."""
 
 ENOUGH_RANKS = 64
 """Ranks looked at where every rank of a mesh says the same."""
@@ -48,7 +52,19 @@ def infer(ranks: Sequence[LabelledRank], *, use_names: bool = True) -> Inference
     Returns:
         The layout and, per rank given, the dimension of every call.
     """
-    return infer_views(views(ranks, use_names=use_names))
+    seen = views(ranks, use_names=use_names)
+    found = infer_views(seen)
+    if ranks and all(rank.trace.format in FRAGMENTS for rank in ranks) and not any(view.steps for view in seen):
+        declared = declared_layout(ranks) if use_names else None
+        return Inference(declared or _fragment(), found.dims)
+    return found
+
+
+def _fragment() -> Layout:
+    """Nothing decided: how often and in which phase a call is made does not show in a piece of a step."""
+    reason = "the dumps hold a piece of a step; only the groups' descriptions could tell"
+    undecided = DimensionVerdict(None, 0.0, against=(reason,))
+    return Layout(dimensions=MappingProxyType(dict.fromkeys(DIMENSIONS, undecided)))
 
 
 def infer_views(ranks: Sequence[RankView]) -> Inference:
