@@ -147,7 +147,7 @@ def _named(node: Mapping[str, Any], said: Mapping[str, Any]) -> CommNode | None:
     )
 
 
-def _positional(node: Mapping[str, Any], by_address: Mapping[int | None, TraceGroup]) -> CommNode | None:
+def _positional(node: Mapping[str, Any], by_address: Mapping[int, TraceGroup]) -> CommNode | None:
     """A node of old: ``(tensors, sequence, group, rank, name, in splits, out splits, group size)``.
 
     The group is an address up to torch 2.3, then a tuple of name and description.
@@ -158,7 +158,8 @@ def _positional(node: Mapping[str, Any], by_address: Mapping[int | None, TraceGr
     if place is None or place < 2 or number is None or not isinstance(values[place], str):
         return None
     named = values[place - 2]
-    group = by_address.get(_int(named))
+    address = _int(named)
+    group = by_address.get(address) if address is not None else None
     name, desc = (group.name, group.desc) if group is not None else (None, None)
     if isinstance(named, list | tuple) and named and all(isinstance(part, str) for part in named):
         name, desc = named[0], (named[1] if len(named) > 1 and named[1] else None)

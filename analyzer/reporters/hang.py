@@ -67,7 +67,7 @@ def _groups(title: str, lead: str, found: Sequence[Divergence]) -> Section | Non
         Column("done", spare=1),
         Column("missing"),
     ]
-    rows = [
+    rows: list[Sequence[str | Cell]] = [
         [
             d.desc or d.group,
             _ranks(d.ranks or ()),
