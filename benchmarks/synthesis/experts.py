@@ -77,9 +77,11 @@ class MegatronAllToAll(Experts):
         ep: Group,
         tp_ep: Group,
         etp: Group | None,
+        balanced: Group | None = None,
     ) -> None:
+        """``balanced``: the ranks over which the load of experts is averaged for the auxiliary loss."""
         super().__init__(program, compute, spec, tokens)
-        self.ep, self.tp_ep, self.etp = ep, tp_ep, etp
+        self.ep, self.tp_ep, self.etp, self.balanced = ep, tp_ep, etp, balanced
 
     def _exchange(self, out: tuple[int, ...], back: tuple[int, ...], width: int, dtype: str) -> None:
         self.p.collective(messages.all_to_all_v(self.ep, out, back, width, dtype))
@@ -99,6 +101,8 @@ class MegatronAllToAll(Experts):
         """Dispatch, compute, combine."""
         spec, h = self.spec, self.spec.model.hidden
         to = route(spec, self.ep, self.p.rank, at, self.tokens * spec.model.topk)
+        if self.balanced is not None and self.balanced.size > 1:
+            self.p.collective(messages.all_reduce(self.balanced, spec.model.experts, "Long"))
         self.p.collective(messages.all_gather(self.tp_ep, spec.model.experts, "Long"))
         self._exchange(to.out, to.back, h, spec.dtype)
         self._exchange(to.out, to.back, 1, spec.option("probs_dtype", spec.dtype))

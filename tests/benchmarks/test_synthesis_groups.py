@@ -5,7 +5,7 @@ Numbers from captured jobs: Megatron-core 0.16.1 with tp2 ep2 pp2 dp2 (etp 1), t
 
 from __future__ import annotations
 
-from benchmarks.synthesis.frameworks import megatron, torchtitan
+from benchmarks.synthesis.frameworks import megatron_groups, torchtitan
 from benchmarks.synthesis.groups import Group, Mesh, Registry
 from benchmarks.synthesis.spec import MODELS, Spec
 
@@ -16,7 +16,7 @@ def named(registry: Registry) -> dict[str, tuple[str, int]]:
 
 def test_megatron_groups_are_numbered_in_order_of_creation() -> None:
     registry = Registry(0, 8)
-    megatron.groups(registry, Spec.parse("megatron", "tp2-ep2-pp2-dp2-etp1"))
+    megatron_groups.groups(registry, Spec.parse("megatron", "tp2-ep2-pp2-dp2-etp1"))
     assert {name: desc for name, (desc, _) in named(registry).items() if not desc.endswith("_GLOO")} == {
         "0": "default_pg",
         "1": "DATA_PARALLEL_GROUP_WITH_CP",
@@ -41,7 +41,7 @@ def test_megatron_groups_are_numbered_in_order_of_creation() -> None:
 
 
 def test_megatron_dense_and_expert_meshes_divide_the_same_ranks() -> None:
-    found = megatron.groups(Registry(5, 8), Spec.parse("megatron", "tp2-ep2-pp2-dp2-etp1"))
+    found = megatron_groups.groups(Registry(5, 8), Spec.parse("megatron", "tp2-ep2-pp2-dp2-etp1"))
     assert (found.tp.ranks, found.pp.ranks, found.data.ranks) == ((4, 5), (1, 5), (5, 7))
     assert (found.ep.ranks, found.expert_data.ranks) == ((4, 5), (5, 7))
     assert found.embedding is not None

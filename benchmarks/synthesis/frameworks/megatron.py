@@ -6,97 +6,17 @@ float32 buckets with coalesced calls; a distributed optimizer that gathers param
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from benchmarks.synthesis import layers, messages, schedules
 from benchmarks.synthesis.compute import Compute
 from benchmarks.synthesis.context import context
 from benchmarks.synthesis.experts import Experts, MegatronAllGather, MegatronAllToAll
-from benchmarks.synthesis.groups import Group, Mesh, Registry
+from benchmarks.synthesis.frameworks.megatron_groups import groups
+from benchmarks.synthesis.groups import Registry
 from benchmarks.synthesis.layers import Chunk, Layers, chunks, small_params
 from benchmarks.synthesis.program import Idle, Program, Synchronize
 from benchmarks.synthesis.schedules import Act
 from benchmarks.synthesis.spec import Spec
 from benchmarks.synthesis.tensor import MegatronSequence, MegatronTensor, Tensor, UserBuffers
-
-
-@dataclass(frozen=True)
-class Groups:
-    """The groups that calls go to."""
-
-    data: Group
-    data_cp: Group
-    cp: Group
-    model: Group
-    tp: Group
-    pp: Group
-    embedding: Group | None
-    amax: Group
-    tp_cp: Group
-    ep: Group
-    etp: Group
-    tp_ep: Group
-    expert_data: Group
-    optimizer: Group
-    world: Group
-
-
-def groups(registry: Registry, spec: Spec) -> Groups:
-    """Create all groups of a rank, in the order of `initialize_model_parallel`."""
-    dense = Mesh({"tp": spec.tp, "cp": spec.cp, "dp": spec.dp, "pp": spec.pp})
-    rest = spec.world // (spec.etp * spec.ep * spec.pp)
-    expert = Mesh({"tp": spec.etp, "ep": spec.ep, "dp": rest, "pp": spec.pp})
-    if spec.option("order", None) == "tp-pp-dp":
-        dense = Mesh({"tp": spec.tp, "cp": spec.cp, "pp": spec.pp, "dp": spec.dp})
-        expert = Mesh({"tp": spec.etp, "ep": spec.ep, "pp": spec.pp, "dp": rest})
-    data_cp = _with_gloo(registry, dense, ("dp", "cp"), "DATA_PARALLEL_GROUP_WITH_CP")
-    data = _with_gloo(registry, dense, ("dp",), "DATA_PARALLEL_GROUP")
-    cp = registry.along(dense, ("cp",), "CONTEXT_PARALLEL_GROUP")
-    model = registry.along(dense, ("tp", "pp"), "MODEL_PARALLEL_GROUP")
-    tp = registry.along(dense, ("tp",), "TENSOR_MODEL_PARALLEL_GROUP")
-    pp, embedding = _pipeline_groups(registry, dense)
-    amax = registry.along(dense, ("tp", "dp", "cp"), "TENSOR_AND_DATA_PARALLEL_GROUP_WITH_CP")
-    registry.along(dense, ("tp", "dp"), "TENSOR_AND_DATA_PARALLEL_GROUP")
-    tp_cp = registry.along(dense, ("tp", "cp"), "TENSOR_AND_CONTEXT_PARALLEL_GROUP")
-    ep = registry.along(expert, ("ep",), "EXPERT_MODEL_PARALLEL_GROUP")
-    etp = registry.along(expert, ("tp",), "EXPERT_TENSOR_PARALLEL_GROUP")
-    tp_ep = registry.along(expert, ("tp", "ep"), "EXPERT_TENSOR_AND_MODEL_PARALLEL_GROUP")
-    registry.along(expert, ("tp", "ep", "pp"), "EXPERT_TENSOR_MODEL_PIPELINE_PARALLEL_GROUP")
-    expert_data = _with_gloo(registry, expert, ("dp",), "EXPERT_DATA_PARALLEL_GROUP")
-    optimizer = registry.next("INTRA_DISTRIBUTED_OPTIMIZER_INSTANCE_GROUP", range(spec.world))
-    return Groups(
-        *(data, data_cp, cp, model, tp, pp, embedding, amax, tp_cp, ep, etp, tp_ep, expert_data, optimizer),
-        world=registry.default,
-    )
-
-
-def _with_gloo(registry: Registry, mesh: Mesh, dims: tuple[str, ...], desc: str) -> Group:
-    """A family where each group is followed by its Gloo twin."""
-    ranks, index, total = mesh.members(registry.rank, dims), mesh.index(registry.rank, dims), mesh.count(dims)
-    base = registry.count
-    group = Group(str(base + 2 * index), desc, ranks, "cpu:gloo,cuda:nccl")
-    twin = Group(str(base + 2 * index + 1), f"{desc}_GLOO", ranks, "cpu:gloo,cuda:gloo")
-    registry.own += [group, twin]
-    registry.skip(2 * total)
-    return group
-
-
-def _pipeline_groups(registry: Registry, mesh: Mesh) -> tuple[Group, Group | None]:
-    """Each pipeline group with the groups of its ends."""
-    ranks, index = mesh.members(registry.rank, ("pp",)), mesh.index(registry.rank, ("pp",))
-    base = registry.count + 3 * index
-    pp = Group(str(base), "PIPELINE_MODEL_PARALLEL_GROUP", ranks, registry.backend)
-    ends = ranks if len(ranks) == 1 else (ranks[0], ranks[-1])
-    own = [pp]
-    embedding = None
-    if registry.rank in ends:
-        embedding = Group(str(base + 1), "EMBEDDING_GROUP", ends, registry.backend)
-        own.append(embedding)
-    if registry.rank == ranks[0]:
-        own.append(Group(str(base + 2), "POSITION_EMBEDDING_GROUP", ranks[:1], registry.backend))
-    registry.own += own
-    registry.skip(3 * mesh.count(("pp",)))
-    return pp, embedding
 
 
 def _style(spec: Spec) -> type[Tensor]:
@@ -133,7 +53,7 @@ class Megatron(Layers):
             return MegatronAllGather(self.p, self.compute, spec, rows, g.tp_ep)
         if spec.ep * spec.etp == 1:
             return Experts(self.p, self.compute, spec, rows)
-        return MegatronAllToAll(self.p, self.compute, spec, rows, g.ep, g.tp_ep, g.etp)
+        return MegatronAllToAll(self.p, self.compute, spec, rows, g.ep, g.tp_ep, g.etp, g.tp_cp)
 
     @property
     def overlapped(self) -> bool:
@@ -236,7 +156,7 @@ class Megatron(Layers):
             self.p.collective(
                 messages.all_gather(group, n // group.size, self.spec.dtype, coalesced=True), is_async=True
             )
-            for expert, group in ((False, self.g.data_cp), (True, self.g.expert_data))
+            for expert, group in ((False, self.g.intra), (True, self.g.expert_data))
             for n in self.buckets(chunk, expert)
         ]
         for place in places:
@@ -299,12 +219,16 @@ class Megatron(Layers):
     def _reduce(self, buckets: list[tuple[bool, int]]) -> None:
         """Gradients of some buckets: scattered to their owners, or all-reduced without the distributed optimizer."""
         for expert, n in buckets:
-            group = self.g.expert_data if expert else self.g.data_cp
-            if self.spec.zero:
-                message = messages.reduce_scatter(group, n // group.size, self.spec.grad_dtype, coalesced=True)
+            group = self.g.expert_data if expert else self.g.intra if self.spec.zero else self.g.data_cp
+            dtype = self.spec.grad_dtype
+            if not self.spec.zero:
+                message = messages.all_reduce(group, n, dtype, coalesced=True)
             else:
-                message = messages.all_reduce(group, n, self.spec.grad_dtype, coalesced=True)
+                message = messages.reduce_scatter(group, n // group.size, dtype, coalesced=True)
             self.reducing.append(self.p.collective(message, is_async=True))
+            if self.spec.zero and self.g.inter is not None and not expert:
+                between = messages.all_reduce(self.g.inter, n // group.size, dtype, coalesced=True)
+                self.reducing.append(self.p.collective(between, is_async=True))
 
     def _finish(self, step: int) -> None:
         """`finalize_model_grads`, the optimizer, what is logged."""
@@ -318,6 +242,8 @@ class Megatron(Layers):
             table = spec.model.vocab * spec.model.hidden // spec.tp
             self.p.collective(messages.all_reduce(g.embedding, table, spec.grad_dtype))
         norm = g.optimizer if spec.zero else g.model
+        if spec.dtype == "Half":  # a loss scaler looks for infinities
+            self.p.collective(messages.all_reduce(norm, 1, "Float"))
         self.p.collective(messages.all_reduce(norm, 1, "Float"))
         own = sum(sum(layers.stage_params(spec, c)) for c in self.chunks) // (g.data_cp.size if spec.zero else 1)
         with self.p.mark("Optimizer.step#FusedAdam.step"):
