@@ -16,6 +16,7 @@ from heuristics import nesting
 from heuristics.arrays import NULL, codes, ints
 from heuristics.columns import Bools, Ints, at
 from heuristics.primitives import SEND_RECV
+from heuristics.xla import BACKWARD_THUNK, FORWARD_THUNK, backward_stretches
 
 if TYPE_CHECKING:
     from heuristics.labelled import Steps
@@ -37,8 +38,11 @@ _MARKS = (
     # torch/distributed/pipelining/schedules.py: PP:<stage><action><microbatch>
     (FORWARD, re.compile(r"PP:\d+F\d")),
     (BACKWARD, re.compile(r"PP:\d+[BIW]\d")),
-    (FORWARD, re.compile(r"Forward \d+$")),
-    (BACKWARD, re.compile(r"Backward \d+$")),
+    # ranges that users and frameworks push (megatron-core, NeMo, Lightning): forward_step, backward, Forward 3
+    (FORWARD, re.compile(r"(?i:forward|fwd)(?:[ _-](?i:step|pass|compute))?(?:[ _#:-]{0,2}\d+)?$")),
+    (BACKWARD, re.compile(r"(?i:backward|bwd)(?:[ _-](?i:step|pass|compute))?(?:[ _#:-]{0,2}\d+)?$")),
+    (BACKWARD, BACKWARD_THUNK),
+    (FORWARD, FORWARD_THUNK),
 )
 AUTOGRAD_THREAD = "pt_autograd"
 
@@ -63,11 +67,15 @@ def phase_of(trace: RankTrace, steps: Steps, thread: Ints, asked: Ints, primitiv
     tid, ts, dur = (ints(trace.cpu_marks, c) for c in ("tid", "ts_ns", "dur_ns"))
     rows = np.flatnonzero(meaning != UNKNOWN)
     meaning, tid, ts, end = meaning[rows], tid[rows], ts[rows], (ts + dur)[rows]
+    optimized = end[np.array([*(n.startswith("Optimizer.step") for n in names), False])[name[rows]]]
+    thunk = np.array([*(BACKWARD_THUNK.match(n) is not None for n in names), False])[name[rows]]
+    stretch = backward_stretches(thunk, tid, ts, end, ints(steps.table, "ts_ns"))
+    tid, ts, end = (np.concatenate(pair) for pair in zip((tid, ts, end), stretch, strict=True))
+    meaning = np.concatenate([meaning, np.full(len(stretch[0]), BACKWARD)])
     found = _enclosing(meaning, tid, ts, end, thread, asked)
     backward = meaning == BACKWARD
     found = np.where((found == UNKNOWN) & np.isin(thread, _autograd_threads(trace, tid, backward)), BACKWARD, found)
-    optimizer = np.array([*(n.startswith("Optimizer.step") for n in names), False])[name[rows]]
-    order = _by_order(steps, ts[backward], end[optimizer], asked)
+    order = _by_order(steps, ts[backward], optimized, asked)
     order[primitive == SEND_RECV] = UNKNOWN
     found = np.where(found == UNKNOWN, order, found)
     return np.where(asked == NULL, UNKNOWN, found)
