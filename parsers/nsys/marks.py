@@ -86,9 +86,10 @@ def _choose(name: str) -> int:
 def steps(ranges: Ranges, rows: Ints, calls: Ints) -> tuple[Ints, Ints, Ints]:
     """The steps of a rank: number, start, duration, in order of time.
 
-    Numbered ranges win, of the word under which most time is spent; then ranges that are called a step and repeat; then executions of an XLA module that ran more
-    than once: of the one in which most of NCCL is called, else of the one that takes the most time. Of each, those of
-    the thread that has most of them; ranges inside another one of the same kind are no steps.
+    Numbered ranges win, of the word under which most time is spent; then ranges that are called a step and repeat; then
+    executions of an XLA module that ran more than once: of the one in which most of NCCL is called, else of the one
+    that takes the most time. Of each, those of the thread that has most of them; ranges inside another one of the same
+    kind are no steps.
 
     Args:
         ranges: of the report.
