@@ -21,7 +21,7 @@ from heuristics.mesh import rank_order
 from heuristics.verdict import DIMENSIONS, DimensionVerdict, Layout
 
 if TYPE_CHECKING:
-    from heuristics.labelled import LabelledRank
+    from heuristics.view import RankView
 
 TRUSTED = 0.85
 """Confidence in descriptions that hold together: below a promise (0.9), because nothing was seen at work."""
@@ -56,18 +56,18 @@ class _Declared:
     scattered: bool  # tensors are reduce-scattered over the tp group
 
 
-def declared_layout(ranks: Sequence[LabelledRank]) -> Layout | None:
+def declared_layout(ranks: Sequence[RankView]) -> Layout | None:
     """The layout by the groups' descriptions; null where they name no dimension.
 
     Degrees that do not follow, or contradict each other, are null with the reason.
 
     Args:
-        ranks: labelled ranks of one job, with names (see `heuristics.label.label`).
+        ranks: views of one job's ranks, with names (see `heuristics.observe.view`).
     """
     seen = [declared for rank in ranks if (declared := _declared(rank)) is not None]
     if not any(one.groups for one in seen):
         return None
-    worlds = {rank.trace.identity.world_size for rank in ranks} - {None}
+    worlds = {rank.world_size for rank in ranks if rank.world_size}
     world = worlds.pop() if len(worlds) == 1 else None
     sizes, against = _sizes(seen)
     degrees = _degrees(sizes, world)
@@ -95,26 +95,24 @@ def declared_layout(ranks: Sequence[LabelledRank]) -> Layout | None:
     )
 
 
-def _declared(rank: LabelledRank) -> _Declared | None:
-    own = rank.trace.identity.rank
-    if own is None:
+def _declared(rank: RankView) -> _Declared | None:
+    if rank.rank < 0:
         return None
     groups: dict[str, tuple[int, ...]] = {}
     place: dict[int, str] = {}
-    for row, group in enumerate(rank.groups.select(["desc", "ranks"]).to_pylist()):
-        meaning = next((m for m, said in _MEANS if group["desc"] and said.fullmatch(group["desc"])), None)
-        if meaning is not None and group["ranks"]:
-            groups.setdefault(meaning, tuple(group["ranks"]))
+    for row, group in enumerate(rank.groups):
+        meaning = next((m for m, said in _MEANS if group.desc and said.fullmatch(group.desc)), None)
+        if meaning is not None and group.ranks:
+            groups.setdefault(meaning, tuple(group.ranks))
             place[row] = meaning
     primitives: dict[str, set[str]] = {}
     scattered = False
-    for call in rank.collectives.select(["group", "primitive", "in_nelems", "dtype"]).to_pylist():
-        meaning = place.get(call["group"])
-        if meaning is not None and call["primitive"] is not None:
-            primitives.setdefault(meaning, set()).add(call["primitive"])
-            floating = (call["dtype"] or "").startswith(("float", "bfloat"))
-            scattered |= meaning == "tp" and call["primitive"] == "reduce_scatter" and floating
-    return _Declared(own, groups, {m: frozenset(p) for m, p in primitives.items()}, scattered)
+    for family in rank.families:
+        meaning = place.get(family.group)
+        if meaning is not None and family.primitive:
+            primitives.setdefault(meaning, set()).add(family.primitive)
+            scattered |= meaning == "tp" and family.primitive == "reduce_scatter" and family.is_float
+    return _Declared(rank.rank, groups, {m: frozenset(p) for m, p in primitives.items()}, scattered)
 
 
 def _sizes(seen: Sequence[_Declared]) -> tuple[dict[str, int], dict[str, str]]:

@@ -26,9 +26,6 @@ from heuristics.view import RankView, signature
 if TYPE_CHECKING:
     from heuristics.labelled import LabelledRank
 
-FRAGMENTS = frozenset({"flight_recorder"})
-"""Sources that keep the last calls before they were written, wherever in a step that was."""
-
 ENOUGH_RANKS = 64
 """Ranks looked at where every rank of a mesh says the same."""
 
@@ -52,12 +49,7 @@ def infer(ranks: Sequence[LabelledRank], *, use_names: bool = True) -> Inference
     Returns:
         The layout and, per rank given, the dimension of every call.
     """
-    seen = views(ranks, use_names=use_names)
-    found = infer_views(seen)
-    if ranks and all(rank.trace.format in FRAGMENTS for rank in ranks) and not any(view.steps for view in seen):
-        declared = declared_layout(ranks) if use_names else None
-        return Inference(declared or _fragment(), found.dims)
-    return found
+    return infer_views(views(ranks, use_names=use_names))
 
 
 def _fragment() -> Layout:
@@ -84,6 +76,8 @@ def infer_views(ranks: Sequence[RankView]) -> Inference:
     pipelines = [(s.view, claim) for s in seen for claim in s.roles.of("pp", "stage_link")[:1]]
     plan = schedule(pipelines, found.pp.value) if found.pp.value != 1 else Schedule()
     layout = _layout(seen, found, plan, undecided)
+    if ranks and all(view.fragment for view in ranks):
+        layout = declared_layout(ranks) or _fragment()
     dims = (
         np.array(names, dtype=object)[s.view.family_of_call].tolist() for s, names in zip(seen, by_family, strict=True)
     )

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
     from heuristics.labelled import LabelledRank
 
+FRAGMENTS = frozenset({"flight_recorder"})
+"""Sources that keep the last calls before they were written, wherever in a step that was."""
+
 
 def view(rank: LabelledRank, *, use_names: bool = True) -> RankView:
     """Reduce a labelled rank to its view.
@@ -64,6 +67,7 @@ def view(rank: LabelledRank, *, use_names: bool = True) -> RankView:
         actions=_actions(rank, bounds),
         optimizer_seen=bool(len(_mark_times(rank, "optimizer"))),
         has_backward=_has_backward(rank, autograd, phase),
+        fragment=rank.trace.format in FRAGMENTS and not len(regular),
         runs_experts=bool(len(_named_times(rank, _is_expert))),
         runs_embedding_bags=bool(len(_named_times(rank, _is_embedding_bag))),
         ends_ns=ends_ns(table),

@@ -137,6 +137,7 @@ class RankView:
         has_backward: whether autograd ran at all in the window; None when the file cannot say.
         runs_experts: whether kernels or operators of a mixture of experts run in the window.
         runs_embedding_bags: whether embedding-table lookups of recommendation models run in the window.
+        fragment: whether the calls are a piece of a step, cut wherever the source stopped.
         ends_ns: per row of the rank's collectives, when the call was over.
         doubtful: groups that calls were put on by the group's description alone.
     """
@@ -157,6 +158,7 @@ class RankView:
     has_backward: bool | None = None
     runs_experts: bool = False
     runs_embedding_bags: bool = False
+    fragment: bool = False
     ends_ns: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     doubtful: frozenset[int] = frozenset()
 

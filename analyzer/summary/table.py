@@ -77,6 +77,7 @@ class _View:
     has_backward: bool | None
     runs_experts: bool
     runs_embedding_bags: bool
+    fragment: bool
 
 
 def to_table(summaries: Sequence[RankSummary]) -> pa.Table:
@@ -215,6 +216,7 @@ def _view_head(view: RankView) -> _View:
         has_backward=view.has_backward,
         runs_experts=view.runs_experts,
         runs_embedding_bags=view.runs_embedding_bags,
+        fragment=view.fragment,
     )
 
 
@@ -282,5 +284,6 @@ def _view(rows: Rows, row: int) -> RankView:
         has_backward=known.has_backward,
         runs_experts=known.runs_experts,
         runs_embedding_bags=known.runs_embedding_bags,
+        fragment=known.fragment,
         ends_ns=ends_ns(times),
     )

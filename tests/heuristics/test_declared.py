@@ -10,24 +10,23 @@ import pytest
 
 from heuristics.declared import TRUSTED, declared_layout
 from heuristics.label import label
-from heuristics.labelled import LabelledRank
+from heuristics.observe import view
 from heuristics.verdict import Layout
+from heuristics.view import RankView
 from parsers import read
 from tests.parsers.flight_dumps import as_pickle, dump, entry
 
 Groups = Mapping[str, Sequence[int]]
 
 
-def _rank(
-    folder: Path, groups: Groups, world: int, calls: Sequence[Mapping[str, Any]] = (), own: int = 0
-) -> LabelledRank:
+def _rank(folder: Path, groups: Groups, world: int, calls: Sequence[Mapping[str, Any]] = (), own: int = 0) -> RankView:
     """A rank whose dump declares these groups (description -> ranks), and one of its own, which names the rank."""
     named = {"0": ("default_pg", range(world))}
     named |= {str(number): (desc, ranks) for number, (desc, ranks) in enumerate(groups.items(), 1)}
     named["99"] = ("", (own,))
     path = folder / "dump"
     path.write_bytes(as_pickle(dump(calls, named)))
-    return label(read(path)[0])
+    return view(label(read(path)[0]))
 
 
 def _degrees(layout: Layout | None) -> tuple[int | None, ...]:
