@@ -112,7 +112,7 @@ def test_without_telling_descriptions_there_is_no_layout(tmp_path: Path) -> None
 )
 def test_sixteen_real_dumps(shared: Path, job: str, degrees: tuple[int, ...], stages: int) -> None:
     folder = shared / "data/formats/flight_recorder/nvrx_megatron16" / job
-    ranks = [label(read(folder / f"_dump_{rank}")[0]) for rank in range(16)]
+    ranks = [view(label(read(folder / f"_dump_{rank}")[0])) for rank in range(16)]
     layout = declared_layout(ranks)
     assert layout is not None
     assert _degrees(layout) == degrees
