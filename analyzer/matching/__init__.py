@@ -13,7 +13,7 @@ import numpy as np
 
 from analyzer.intervals import Ints
 from analyzer.matching.calls import Meetings, whole
-from analyzer.matching.clocks import ENOUGH, Clocks, synchronise
+from analyzer.matching.clocks import ENOUGH, Clocks, borne_out, synchronise
 from analyzer.matching.collectives import collectives
 from analyzer.matching.differences import Difference, differences
 from analyzer.matching.messages import fused, messages
@@ -35,7 +35,8 @@ class Matching:
         clock: how far apart the clocks are.
         matched: collectives that were matched on all their ranks, messages not counted.
         meetings: matched collectives with all their arrivals on one time axis; empty where clocks could not be aligned.
-        by: how many of them were found by ``comms_id``, ``sequence`` number and ``order`` within group and step.
+        by: how many of them were found by ``comms_id``, ``sequence`` number, ``order`` within group and step, and by
+            the coincidence of their ``ends`` alone.
         differences: collectives on which the ranks do not agree.
         refused: why nothing was separated, None where something was.
     """
@@ -61,7 +62,8 @@ def match(ranks: Sequence[RankSummary]) -> Matching:
     tables = collectives(ranks)
     meetings = whole(tables, len(ranks))
     exchanged = whole(messages(ranks), len(ranks))
-    by = {name: int(n) for name, n in zip(("comms_id", "sequence", "order"), meetings.found_by(), strict=True) if n}
+    meetings = borne_out(meetings, len(ranks))
+    by = meetings.found_by()
     said = differences(tables, ranks)
     clocks = synchronise(meetings, exchanged, len(ranks))
     if clocks is None:

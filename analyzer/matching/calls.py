@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analyzer.intervals import Ints
+from analyzer.intervals import Bools, Ints
 
 IDENTITY = 5
 """Columns that say which collective a call is part of; the first of them is one of the three below."""
 
-BY_ID, BY_SEQUENCE, BY_ORDER = 0, 1, 2
-"""What the identity was taken from, best first."""
+BY_ID, BY_SEQUENCE, BY_ORDER, BY_ENDS = 0, 1, 2, 3
+"""What the identity was taken from, best first; the last is a guess that the ends must bear out."""
 
 COLUMNS = IDENTITY + 8
 """And its size, rank, row, start, end, kind (a primitive), payload, data type."""
@@ -31,7 +31,7 @@ class Meetings:
         end: ns since ``base``.
         kind: the primitive, a position in `collectives.KINDS`; of messages the direction.
         rooted: 1 for the root of a rooted collective.
-        source: `BY_ID`, `BY_SEQUENCE` or `BY_ORDER`.
+        source: `BY_ID`, `BY_SEQUENCE`, `BY_ORDER` or `BY_ENDS`.
         base: ns; times since the epoch do not fit a double to the nanosecond.
     """
 
@@ -55,10 +55,17 @@ class Meetings:
         """The first entry of each collective."""
         return np.flatnonzero(np.diff(self.key, prepend=-1))
 
-    def found_by(self) -> tuple[int, int, int]:
+    def found_by(self) -> dict[str, int]:
         """How many collectives each kind of identity found."""
-        counts = np.bincount(self.source[self.first], minlength=3) if len(self.key) else np.zeros(3, dtype=np.int64)
-        return int(counts[BY_ID]), int(counts[BY_SEQUENCE]), int(counts[BY_ORDER])
+        names = ("comms_id", "sequence", "order", "ends")
+        counts = np.bincount(self.source[self.first], minlength=len(names)) if len(self.key) else ()
+        return {name: int(n) for name, n in zip(names, counts, strict=False) if n}
+
+    def where(self, keep: Bools) -> Meetings:
+        """Those of the collectives for which ``keep`` is true, one entry per collective."""
+        mine = keep[self.key]
+        columns = {f: getattr(self, f)[mine] for f in ("rank", "row", "start", "end", "kind", "rooted", "source")}
+        return replace(self, key=(np.cumsum(keep) - 1)[self.key[mine]], **columns)
 
     def on(self, correct: Callable[[Ints, Ints, int], Ints]) -> Meetings:
         """The same on another time axis; ``correct(times, ranks, base)`` gives the new times."""

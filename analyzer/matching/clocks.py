@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analyzer.intervals import Bools, Floats, Ints
-from analyzer.matching.calls import Meetings
+from analyzer.matching.calls import BY_ENDS, Meetings
 from analyzer.matching.collectives import SYMMETRIC
 
 ENOUGH = 3
@@ -18,6 +18,10 @@ ENOUGH_FOR_DRIFT = 12
 
 CLEAR = 3.0
 """A drift is believed when it moves a clock, over the window, this many times farther than its offsets scatter."""
+
+COINCIDE = 0.1
+"""Collectives known from nothing but their ends must end together to within this share of their median duration: what
+does not meet ends anywhere within the time between two calls."""
 
 _ROUNDS = 50
 
@@ -70,6 +74,22 @@ def synchronise(meetings: Meetings, exchanged: Meetings, ranks: int) -> Clocks |
         left = left - _medians(left, key)[key]
     known = (counts > 0) & (part == part[int(rank.min())])
     return Clocks(np.round(offset), drift, origin, known, float(np.percentile(np.abs(left), 90)))
+
+
+def borne_out(meetings: Meetings, ranks: int) -> Meetings:
+    """Without collectives that are only guessed to be such, where the ends of their calls do not coincide."""
+    guessed = meetings.where(meetings.source[meetings.first] == BY_ENDS)
+    if not guessed.count:
+        return meetings
+    left = np.full(len(guessed.key), np.inf)
+    if guessed.count >= ENOUGH:
+        offset = _offsets(guessed.key, guessed.rank, guessed.end.astype(np.float64), np.zeros(ranks, dtype=np.int64))
+        left = guessed.end - offset[guessed.rank]
+        left = np.abs(left - _medians(left, guessed.key)[guessed.key])
+    length = float(np.median(guessed.end - guessed.start))
+    if float(np.percentile(left, 90)) <= COINCIDE * length:
+        return meetings
+    return meetings.where(meetings.source[meetings.first] != BY_ENDS)
 
 
 def _ends(meetings: Meetings, exchanged: Meetings, ranks: int) -> tuple[Ints, Ints, Ints]:

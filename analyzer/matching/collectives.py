@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from analyzer.intervals import Ints
-from analyzer.matching.calls import BY_ID, BY_ORDER, BY_SEQUENCE, order_within
+from analyzer.matching.calls import BY_ENDS, BY_ID, BY_ORDER, BY_SEQUENCE, COLUMNS, order_within
 from analyzer.summary.model import RankSummary
 from heuristics.arrays import NULL, codes, ints
 
@@ -28,8 +28,50 @@ def collectives(ranks: Sequence[RankSummary]) -> list[Ints]:
     """Per rank, the calls of collectives that may be compared: ``(calls, calls.COLUMNS)`` int64."""
     names: dict[tuple[object, ...], int] = {}
     types: dict[str, int] = {}
-    tables = [_of_rank(place, rank, names, types) for place, rank in enumerate(ranks)]
-    return _countable(tables)
+    tables = _countable([_of_rank(place, rank, names, types) for place, rank in enumerate(ranks)])
+    return [np.concatenate(pair) for pair in zip(tables, _of_everybody(ranks), strict=True)]
+
+
+def _of_everybody(ranks: Sequence[RankSummary]) -> list[Ints]:
+    """Calls whose group no file names, taken for collectives of the whole job; whether they are, their ends must show.
+
+    Only where all ranks of the job are there and made the same calls in the same order.
+    """
+    nothing = [np.empty((0, COLUMNS), dtype=np.int64) for _ in ranks]
+    world = {rank.identity.world_size for rank in ranks} - {None}
+    if world and world != {len(ranks)}:
+        return nothing
+    found = [_groupless(place, rank, len(ranks)) for place, rank in enumerate(ranks)]
+    same = all(np.array_equal(part[:, 2:5], found[0][:, 2:5]) for part in found)
+    return found if same and len(found[0]) else nothing
+
+
+def _groupless(place: int, rank: RankSummary, size: int) -> Ints:
+    table, line = rank.collectives, rank.line
+    primitive, primitives = codes(table, "primitive")
+    kind = np.array([KINDS.index(p) if p in KINDS else NULL for p in primitives] + [NULL], dtype=np.int64)[primitive]
+    number = np.append(rank.steps.number, NULL)[ints(table, "step")]
+    named = (ints(table, "group") != NULL) | (ints(table, "comms_id", 0) != 0)
+    mine = (kind >= 0) & (kind < len(SYMMETRIC)) & ~named & (line.call_end > line.call_start)
+    rows = np.flatnonzero(mine)
+    rows = rows[np.argsort(line.call_start[rows], kind="stable")]
+    columns = (
+        np.full(len(rows), BY_ENDS),
+        np.zeros(len(rows)),
+        np.arange(len(rows)),
+        kind[rows],
+        number[rows],
+        np.full(len(rows), size),
+        np.full(len(rows), place),
+        rows,
+        line.call_start[rows],
+        line.call_end[rows],
+        kind[rows] * 2,
+        ints(table, "size_bytes")[rows],
+        np.full(len(rows), NULL),
+    )
+    made: Ints = np.stack(columns, axis=1).astype(np.int64)
+    return made
 
 
 def _of_rank(place: int, rank: RankSummary, names: dict[tuple[object, ...], int], types: dict[str, int]) -> Ints:

@@ -57,6 +57,10 @@ class Call:
     library: str | None = "nccl"
     classified_by: str = "metadata"
     role: str = "payload"
+    direction: str | None = None
+    peer: int | None = None
+    root: int | None = None
+    stream: int | None = None
 
 
 @dataclass(frozen=True)
@@ -171,6 +175,10 @@ def _collectives(calls: Sequence[Call]) -> pa.Table:
             "comms_id": c.comms_id,
             "step": c.step,
             "phase": c.phase,
+            "direction": c.direction,
+            "peer": c.peer,
+            "root": c.root,
+            "stream": c.stream,
         }
         for c in calls
     ]

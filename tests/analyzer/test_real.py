@@ -96,6 +96,18 @@ def test_fsdp_on_four_h100_waits_far_more_than_it_transfers(shared: Path) -> Non
     assert dp.wait_us > 10 * dp.transfer_us
 
 
+def test_every_collective_of_dlrm_is_waiting_plus_transfer(shared: Path) -> None:
+    found = analysed(shared, "hta/dlrm_8rank_v100")
+    assert found.trust.clock.aligned
+    assert found.trust.clock.residual_us is not None
+    assert found.trust.clock.residual_us < 5
+    assert len(found.trust.clock.offset_us) == 8
+    for row in found.collectives:
+        assert row.wait_us_per_step is not None
+        assert row.transfer_us_per_step is not None
+        assert row.wait_us_per_step + row.transfer_us_per_step == pytest.approx(row.time_us_per_step, abs=0.002)
+
+
 def test_tensor_parallel_inference_sends_what_its_activations_say(shared: Path) -> None:
     found = analysed(shared, "megatron_tp8_2024")
     (row,) = (r for r in found.collectives if r.dtype == "float16")
