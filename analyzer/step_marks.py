@@ -72,11 +72,11 @@ def _edges(rank: LabelledRank, begin: Ints, end: Ints, work: GpuWork) -> Ints:
     if not len(begin) or not busy.any():
         return np.stack((begin, end), axis=1)
     start = work.start[busy]
-    launch = _launched(rank, ints(rank.trace.gpu_events, "correlation")[busy], start)
+    launch = launched(rank, ints(rank.trace.gpu_events, "correlation")[busy], start)
     return gpu_steps(begin, end, start, work.end[busy], launch)
 
 
-def _launched(rank: LabelledRank, correlation: Ints, start: Ints) -> Ints:
+def launched(rank: LabelledRank, correlation: Ints, start: Ints) -> Ints:
     """When each GPU event was launched; its own start where no launch is recorded."""
     launches = rank.trace.launches
     known, at = ints(launches, "correlation"), ints(launches, "ts_ns")

@@ -30,6 +30,10 @@ INTEGERS = (
     "line.comm_length",  # less the length of its call
     "line.call_start",  # less the time in the table of collectives
     "line.call_length",
+    "host.at_start",  # name after name
+    "host.during",
+    "host.dry",
+    "host.passes",
 )
 VIEW = ("view.family_of_call", "view.sequence", "view.phases", "view.attention_before", "view.backward_before")
 """Columns of the rank's view, beside the document ``view``."""

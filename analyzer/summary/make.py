@@ -9,6 +9,7 @@ from analyzer.occupancy import condensed
 from analyzer.step_marks import step_marks
 from analyzer.summary.capture import capture
 from analyzer.summary.columns import compact_words
+from analyzer.summary.host import host
 from analyzer.summary.model import RankSummary
 from heuristics.arrays import NULL, code_of, codes, ints
 from heuristics.labelled import GpuRole, LabelledRank
@@ -37,6 +38,7 @@ def summarize(rank: LabelledRank) -> RankSummary:
         view=view(rank),
         nccl_ns=_nccl_on_compute_streams(rank),
         capture=capture(rank, work, line, steps.edges),
+        host=host(rank, work, line, steps.edges),
     )
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from analyzer.exposure import Timeline
 from analyzer.step_marks import StepMarks
 from analyzer.summary.capture import Capture
+from analyzer.summary.host import Host
 from heuristics.groups import without_descriptions
 from heuristics.labelled import LabelStats
 from heuristics.view import RankView
@@ -39,6 +40,7 @@ class RankSummary:
         view: what layout inference sees of it.
         nccl_ns: NCCL time on streams that also compute, and NCCL time in all.
         capture: how it was captured, and how long the GPU waited for launches.
+        host: what held up the side that launches.
     """
 
     path: str
@@ -55,6 +57,7 @@ class RankSummary:
     view: RankView
     nccl_ns: tuple[int, int]
     capture: Capture = field(default_factory=Capture)
+    host: Host = field(default_factory=Host)
 
     @property
     def rank(self) -> int | None:

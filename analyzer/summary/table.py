@@ -16,6 +16,7 @@ from analyzer.intervals import Ints, Spans
 from analyzer.step_marks import StepMarks
 from analyzer.summary.capture import Capture
 from analyzer.summary.columns import SCHEMA, Rows, numbers, packed, unpacked
+from analyzer.summary.host import Host, Tax
 from analyzer.summary.model import RankSummary
 from heuristics.arrays import ints
 from heuristics.labelled import LabelStats
@@ -48,6 +49,8 @@ class _Head:
     flags: dict[str, bool]
     graphs: bool | None
     launches: bool
+    held_by: tuple[str, ...]
+    taxes: tuple[Tax, ...]
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,10 @@ def _row(summary: RankSummary) -> pa.Table:
         "view.attention_before": view.attention_before,
         "view.backward_before": view.backward_before,
         **_line(line, ints(summary.collectives, "ts_ns", 0)),
+        "host.at_start": summary.host.at_start.ravel(),
+        "host.during": (summary.host.at_end - summary.host.at_start).ravel(),
+        "host.dry": summary.host.dry_ns,
+        "host.passes": summary.host.passes.ravel(),
     }
     columns: Mapping[str, pa.Array] = {
         "rank": _optional(identity.rank),
@@ -200,6 +207,8 @@ def _head(summary: RankSummary) -> _Head:
         flags=dict(summary.capture.flags),
         graphs=summary.capture.graphs,
         launches=summary.capture.launch_gap_ns is not None,
+        held_by=summary.host.names,
+        taxes=summary.host.taxes,
     )
 
 
@@ -261,7 +270,16 @@ def _summary(rows: Rows, row: int) -> RankSummary:
         capture=Capture(
             head.libraries, head.flags, head.graphs, rows.ints("steps.launch_gap", row) if head.launches else None
         ),
+        host=_host(rows, row, head, collectives.num_rows),
     )
+
+
+def _host(rows: Rows, row: int, head: _Head, calls: int) -> Host:
+    shape = (len(head.held_by), calls)
+    start = rows.ints("host.at_start", row).reshape(shape)
+    during = rows.ints("host.during", row).reshape(shape)
+    passes = rows.ints("host.passes", row).reshape(-1, 2)
+    return Host(head.held_by, start, start + during, rows.ints("host.dry", row), passes, head.taxes)
 
 
 def _view(rows: Rows, row: int) -> RankView:
