@@ -1,0 +1,296 @@
+"""Who the others wait for, how often, and why.
+
+The last to arrive at a collective is the one that waits least. It is a culprit only for what it did itself: the part of
+its lateness that it spent waiting for somebody else, in another collective since the same ranks last met, is that
+other's doing.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from analyzer import intervals
+from analyzer.findings.base import NOISE
+from analyzer.intervals import Floats, Ints
+from analyzer.matching import Matching, Meetings
+from analyzer.matching.collectives import SYMMETRIC
+from analyzer.measured import Measured
+from analyzer.model import Straggler
+from heuristics.arrays import NULL, ints
+
+EXPLAINS = 0.8
+"""Share of its lateness that one cause must cover to be named; below it several things are at work."""
+
+IMPACT = 0.1
+"""Share of all waiting that a rank must cause to be called a straggler: with less, fixing it changes nothing much."""
+
+BOUNDARY = 3.0
+"""The first collective of a capture is left out where its waits exceed those of every other by this factor: profilers
+do not start at the same moment on all ranks."""
+
+OFTEN = 0.5
+"""Share of the steps in which a rank must be last to be late as a habit."""
+
+COMPUTE, IDLE = "slower compute", "host gap before launch"
+
+
+@dataclass(frozen=True)
+class Lateness:
+    """One rank that others wait for.
+
+    Attributes:
+        rank: global rank.
+        late_us_per_step: how much later than the middle one of the others it arrives, by its own doing.
+        share_of_waits: of all waiting in collectives.
+        cause: in words, None where no single one explains it.
+        steps: in how many steps it was late, of how many.
+        last: in how many collectives it came last, of how many.
+        caused_us_per_step: waiting of all others together.
+    """
+
+    rank: int
+    late_us_per_step: float
+    share_of_waits: float
+    cause: str | None
+    steps: tuple[int, int]
+    last: tuple[int, int]
+    caused_us_per_step: float
+
+
+def stragglers(ranks: Sequence[Measured], matching: Matching) -> list[Lateness]:
+    """The ranks that cause a notable share of all waiting, worst first; none where arrivals cannot be compared."""
+    met = _counted(ranks, matching.meetings)
+    residual = (matching.clock.residual_us or 0.0) * 1000
+    if not met.count:
+        return []
+    since = _since_last_meeting(ranks, met)
+    last, gap, others = _last_of_each(met)
+    excess = {name: values[last] - _middle_of_others(values, met, last) for name, values in since.items()}
+    own = gap - np.maximum(excess.pop("wait"), 0.0)
+    late = (gap > residual) & (own > max(residual, gap.max(initial=0.0) * 1e-6))
+    steps = max(rank.window.count for rank in ranks)
+    everything = float(others.sum())
+    step_ns = float(np.mean([rank.window.total / rank.window.count for rank in ranks if rank.window.count]))
+    out = []
+    for place in np.unique(met.rank[last[late]]).tolist():
+        mine = late & (met.rank[last] == place)
+        per_step = float(own[mine].sum()) / steps
+        share = float((others * own / np.maximum(gap, 1.0))[mine].sum()) / everything if everything else 0.0
+        rank = ranks[place].source.rank
+        if share < IMPACT or per_step < NOISE * step_ns or rank is None:
+            continue
+        in_steps = np.unique(_step_of(ranks[place], met.row[last[mine]]))
+        out.append(
+            Lateness(
+                rank=rank,
+                late_us_per_step=round(per_step / 1000, 3),
+                share_of_waits=round(share, 6),
+                cause=_cause({name: float(v[mine].sum()) for name, v in excess.items()}, float(own[mine].sum())),
+                steps=(len(in_steps), steps),
+                last=(int(mine.sum()), int((met.rank == place).sum())),
+                caused_us_per_step=round(float(others[mine].sum()) / steps / 1000, 3),
+            )
+        )
+    return sorted(out, key=lambda item: -item.share_of_waits)
+
+
+def document(found: Sequence[Lateness]) -> list[Straggler]:
+    """As the contract has them."""
+    return [
+        Straggler(
+            rank=item.rank,
+            late_us_per_step=item.late_us_per_step,
+            share_of_waits=item.share_of_waits,
+            cause=item.cause,
+        )
+        for item in found
+    ]
+
+
+def _counted(ranks: Sequence[Measured], meetings: Meetings) -> Meetings:
+    """Symmetric collectives in the measured steps of all their ranks, without the one at the edge of the capture."""
+    if not meetings.count:
+        return meetings
+    inside = np.concatenate([np.append(rank.counted, False) for rank in ranks])
+    base = np.concatenate(([0], np.cumsum([len(rank.counted) + 1 for rank in ranks])))
+    counts = inside[base[meetings.rank] + meetings.row] & (meetings.kind < len(SYMMETRIC))
+    whole = np.ones(meetings.count, dtype=np.bool_)
+    np.logical_and.at(whole, meetings.key, counts)
+    met = meetings.where(whole)
+    if met.count < 2:
+        return met
+    first = met.first
+    wait = np.maximum.reduceat(met.start, first) - np.minimum.reduceat(met.start, first)
+    edge = int(np.argmin(np.minimum.reduceat(met.start, first)))
+    keep = np.ones(met.count, dtype=np.bool_)
+    keep[edge] = wait[edge] <= BOUNDARY * np.delete(wait, edge).max()
+    return met.where(keep)
+
+
+def _last_of_each(met: Meetings) -> tuple[Ints, Floats, Ints]:
+    """Per collective: the entry of the last to arrive, how much later than the middle of the others, all waits."""
+    order = np.lexsort((met.start, met.key))
+    ends = np.append(met.first[1:], len(met.key)) - 1
+    last = order[ends]
+    gap = met.start[last] - _middle_of_others(met.start.astype(np.float64), met, last)
+    waits = np.add.reduceat(met.start[last][met.key] - met.start, met.first)
+    return last, gap, waits
+
+
+def _middle_of_others(values: Floats, met: Meetings, without: Ints) -> Floats:
+    """Median over the entries of each collective, one of them left out."""
+    rest = np.ones(len(values), dtype=np.bool_)
+    rest[without] = False
+    key, value = met.key[rest], values[rest]
+    order = np.lexsort((value, key))
+    first = np.flatnonzero(np.diff(key, prepend=-1))
+    count = np.diff(np.append(first, len(key)))
+    ordered = value[order].astype(np.float64)
+    middle: Floats = (ordered[first + (count - 1) // 2] + ordered[first + count // 2]) / 2
+    return middle
+
+
+def _since_last_meeting(ranks: Sequence[Measured], met: Meetings) -> dict[str, Floats]:
+    """What each rank did since the end of its last call on the same group (else the begin of its step), in ns."""
+    names = sorted({name for rank in ranks for name in rank.source.host.names})
+    out = {name: np.zeros(len(met.key)) for name in (COMPUTE, IDLE, "wait", *names)}
+    for place, rank in enumerate(ranks):
+        mine = np.flatnonzero(met.rank == place)
+        if not len(mine):
+            continue
+        row = met.row[mine]
+        line, held = rank.source.line, rank.source.host
+        before = _previous(rank)[row]
+        now = line.call_start[row]
+        begun = np.where(before != NULL, line.call_end[before], np.minimum(_step_begin(rank, row), now))
+        busy = intervals.union_of([line.compute, line.memcpy, intervals.union(line.comm_start, line.comm_end)])
+        out[COMPUTE][mine] = intervals.covered(line.compute, begun, now)
+        out["wait"][mine] = _waited(rank, begun, now)
+        for i, name in enumerate(held.names):
+            out[name][mine] = held.at_start[i, row] - np.where(before != NULL, held.at_end[i, before], 0)
+        idle = now - begun - intervals.covered(busy, begun, now)
+        out[IDLE][mine] = idle
+    return out
+
+
+def _previous(rank: Measured) -> Ints:
+    """Per call, the row of the last call before it on the same group, -1 for none."""
+    line = rank.source.line
+    group = ints(rank.source.collectives, "group")
+    rows = np.flatnonzero(line.call_end > line.call_start)
+    rows = rows[np.lexsort((line.call_start[rows], group[rows]))]
+    out = np.full(len(group), NULL, dtype=np.int64)
+    same = group[rows][1:] == group[rows][:-1]
+    out[rows[1:][same]] = rows[:-1][same]
+    return out
+
+
+def _step_begin(rank: Measured, row: Ints) -> Ints:
+    edges = rank.window.edges[:, 0]
+    at = np.searchsorted(edges, rank.source.line.call_start[row], side="right") - 1
+    return np.where(at >= 0, edges[np.maximum(at, 0)], rank.source.line.first)
+
+
+def _step_of(rank: Measured, row: Ints) -> Ints:
+    return np.searchsorted(rank.window.edges[:, 0], rank.source.line.call_start[row], side="right") - 1
+
+
+def _waited(rank: Measured, begun: Ints, now: Ints) -> Floats:
+    """Known waiting in calls that began between the two moments."""
+    line = rank.source.line
+    order = np.argsort(line.call_start, kind="stable")
+    upto = np.concatenate(([0], np.cumsum(np.maximum(rank.wait_ns[order], 0))))
+    at = line.call_start[order]
+    found: Floats = (upto[np.searchsorted(at, now)] - upto[np.searchsorted(at, begun)]).astype(np.float64)
+    return found
+
+
+def _cause(excess: dict[str, float], late: float) -> str | None:
+    """What explains most of the lateness: named host activity first, then compute, then an idle GPU."""
+    named = {name: ns for name, ns in excess.items() if name not in (COMPUTE, IDLE)}
+    for choices in (named, {COMPUTE: excess[COMPUTE]}, {IDLE: excess[IDLE]}):
+        if choices:
+            name = max(choices, key=lambda n: choices[n])
+            if choices[name] >= EXPLAINS * late > 0:
+                return name
+    return None
+
+
+def slow_links(ranks: Sequence[Measured], meetings: Meetings) -> tuple[tuple[int, ...], float] | None:
+    """The ranks that all slow groups have in common and no other group has, and what they cost.
+
+    Groups that move the same payload with the same primitive are compared by transfer alone, from the last arrival to
+    the first departure. (The same reasoning as in SkeletonHunter and in C4: where slow groups meet is the slow link.)
+
+    Returns:
+        Ranks, and ns lost per step; None where nothing stands out.
+    """
+    met = _counted(ranks, meetings)
+    if not met.count:
+        return None
+    first = met.first
+    moved = np.minimum.reduceat(met.end, first) - np.maximum.reduceat(met.start, first)
+    payload, members = _payloads(ranks, met), _members(met)
+    kind = np.stack((met.kind[first], payload, np.diff(np.append(first, len(met.key)))), axis=1)
+    slow, sound, lost = set[int](), set[int](), 0.0
+    of_kind = np.unique(kind, axis=0, return_inverse=True)[1].ravel()
+    for one in np.unique(of_kind).tolist():
+        mine = of_kind == one
+        groups = np.unique(members[mine])
+        typical = {g: float(np.median(moved[mine & (members == g)])) for g in groups.tolist()}
+        if len(typical) < _GROUPS:
+            continue
+        usual = float(np.median(list(typical.values())))
+        bad = [g for g, ns in typical.items() if ns > SLOW * usual]
+        slow |= set(bad)
+        sound |= set(typical) - set(bad)
+        lost += sum((typical[g] - usual) * int((mine & (members == g)).sum()) for g in bad)
+    if not slow:
+        return None
+    ranks_of = {g: set(met.rank[np.isin(met.key, np.flatnonzero(members == g))].tolist()) for g in slow | sound}
+    common = set.intersection(*(ranks_of[g] for g in slow)) - set().union(*(ranks_of[g] for g in sound - slow))
+    named = tuple(sorted(r for p in common if (r := ranks[p].source.rank) is not None))
+    steps = max(rank.window.count for rank in ranks)
+    return (named, lost / steps) if named else None
+
+
+SLOW = 1.5
+"""A group is slow when it takes this many times what its equals take: healthy links of one kind differ by far less."""
+
+_GROUPS = 3
+"""Groups of a kind that must be there: of two, nobody can say which one is out of order."""
+
+
+def _payloads(ranks: Sequence[Measured], met: Meetings) -> Ints:
+    sizes = [ints(rank.source.collectives, "size_bytes") for rank in ranks]
+    first = met.first
+    return np.array(
+        [sizes[p][r] for p, r in zip(met.rank[first].tolist(), met.row[first].tolist(), strict=True)], dtype=np.int64
+    )
+
+
+def _members(met: Meetings) -> Ints:
+    """A number per collective, equal for those of the same ranks."""
+    order = np.lexsort((met.rank, met.key))
+    rank, first = met.rank[order], met.first
+    bounds = np.append(first, len(rank)).tolist()
+    seen: dict[tuple[int, ...], int] = {}
+    found = [seen.setdefault(tuple(rank[a:b].tolist()), len(seen)) for a, b in itertools.pairwise(bounds)]
+    return np.array(found, dtype=np.int64)
+
+
+def late_steps(found: Lateness) -> str:
+    """How its lateness recurs, in words."""
+    late, steps = found.steps
+    if steps <= 1:
+        return "in the one step there is"
+    if late == steps:
+        return "in every step"
+    if late == 1:
+        return f"in one of {steps} steps"
+    habit = "often" if late >= OFTEN * steps else "now and then"
+    return f"{habit}: in {late} of {steps} steps"
