@@ -100,11 +100,11 @@ class Budget:
 
     def level_of(self, metric: str, default: str) -> str:
         """What a failure of a metric means."""
-        return next((level for p, level in reversed(self.levels.items()) if fnmatchcase(metric, p)), default)
+        return next((level for p, level in list(self.levels.items())[::-1] if fnmatchcase(metric, p)), default)
 
     def tolerance_of(self, metric: str, default: float) -> float:
         """By how much a noisy metric may be worse than the baseline."""
-        return next((share for p, share in reversed(self.tolerance.items()) if fnmatchcase(metric, p)), default)
+        return next((share for p, share in list(self.tolerance.items())[::-1] if fnmatchcase(metric, p)), default)
 
 
 def load_budget(path: str) -> Budget:
@@ -117,11 +117,11 @@ def load_budget(path: str) -> Budget:
     try:
         said = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not TOML: {error}") from error
+        raise InputError(f"not TOML: {error}", path=path) from error
     try:
         return _budget(said)
     except InputError as error:
-        raise InputError(f"{path}: {error}") from error
+        raise InputError(error.message, path=path, hint=error.hint) from error
 
 
 def _budget(said: Mapping[str, Any]) -> Budget:
@@ -200,7 +200,7 @@ def _known(metric: str) -> bool:
     dim, _, primitive = rest.partition(".")
     if dim not in DIM_ORDER:
         return False
-    return head in _OF_DIM and primitive in ("", "p90") or head in _OF_ROW and bool(primitive)
+    return (head in _OF_DIM and primitive in ("", "p90")) or (head in _OF_ROW and bool(primitive))
 
 
 def parse_share(said: object, what: str) -> float:

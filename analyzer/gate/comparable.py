@@ -14,6 +14,9 @@ from analyzer.gate.record import Facts, ModelFacts, Record, layout_name
 KINDS = ("world", "ranks", "layout", "model", "gpu", "libraries", "graphs", "profiler")
 """What is looked at, and what ``--allow`` may name."""
 
+WAYS = ("data_parallel", "zero_stage", "sequence_parallel", "cp_kind", "pp_schedule", "virtual_stages")
+"""How degrees are used."""
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -44,7 +47,8 @@ def differences(baseline: Record, current: Record, allow: Sequence[str] = ()) ->
         allow: kinds that do not stand in the way; a different layout brings a different world, ranks and model with it.
     """
     allowed = set(allow) | ({"world", "ranks", "model"} if "layout" in allow else set())
-    found = _facts(baseline.facts, current.facts)
+    found = [*_facts(baseline.facts, current.facts), *_kind_of_job(baseline, current)]
+    found.sort(key=lambda d: KINDS.index(d.kind))
     return [Difference(d.kind, d.baseline, d.current, d.kind in allowed) for d in found]
 
 
@@ -56,7 +60,6 @@ def _facts(a: Facts, b: Facts) -> Iterator[Difference]:
     known = [dim for dim in a.layout if None not in (a.layout[dim], b.layout.get(dim))]
     if any(a.layout[dim] != b.layout[dim] for dim in known):
         yield Difference("layout", layout_name(a.layout), layout_name(b.layout))
-    yield from _model(a.model, b.model)
     if a.gpus and b.gpus and a.gpus != b.gpus:
         yield Difference("gpu", ", ".join(a.gpus), ", ".join(b.gpus))
     for name in sorted(a.libraries.keys() & b.libraries.keys()):
@@ -83,22 +86,35 @@ def _on(flag: bool) -> str:
     return "on" if flag else "off"
 
 
-def _model(a: ModelFacts, b: ModelFacts) -> Iterator[Difference]:
-    """A different model moves arrays of different sizes; a bug in the same model changes some of them.
+def _kind_of_job(a: Record, b: Record) -> Iterator[Difference]:
+    """Another model, or the same degrees used in another way (another ZeRO stage, sequence parallelism).
 
-    The model is the same where at least half of the distinct sizes occur in both runs, or where some dimension moves
-    the same number of elements in all (buckets that are only cut differently).
+    Either moves arrays of different sizes by different collectives, where a fault in the same job changes some of them.
+    So runs are of one kind where at least half of the distinct sizes occur in both, or where some dimension moves the
+    same number of elements in all (buckets that are only cut differently).
     """
-    if a.name and b.name and a.name != b.name:
-        yield Difference("model", a.name, b.name)
-        return
-    if a.hidden and b.hidden and a.hidden != b.hidden:
-        yield Difference("model", f"hidden {a.hidden}", f"hidden {b.hidden}")
-        return
+    one, two = a.facts.model, b.facts.model
+    if one.name and two.name and one.name != two.name:
+        yield Difference("model", one.name, two.name)
+    elif one.hidden and two.hidden and one.hidden != two.hidden:
+        yield Difference("model", f"hidden {one.hidden}", f"hidden {two.hidden}")
+    elif not _alike(one, two):
+        values = [(way, a.exact.get(f"layout.{way}"), b.exact.get(f"layout.{way}")) for way in WAYS]
+        ways = [
+            (way, before, after) for way, before, after in values if None not in (before, after) and before != after
+        ]
+        for way, before, after in ways:
+            name = way.replace("_", " ")
+            yield Difference("layout", f"{name} {before}", f"{name} {after}")
+        if not ways:
+            yield Difference("model", _shown(_sizes(one) - _sizes(two)), _shown(_sizes(two) - _sizes(one)))
+
+
+def _alike(a: ModelFacts, b: ModelFacts) -> bool:
     one, two = _sizes(a), _sizes(b)
-    same_total = any(a.total[dim] == b.total.get(dim) for dim in a.total)
-    if one and two and not same_total and 2 * len(one & two) < min(len(one), len(two)):
-        yield Difference("model", _shown(one - two), _shown(two - one))
+    if not one or not two or any(a.total[dim] == b.total.get(dim) for dim in a.total):
+        return True
+    return 2 * len(one & two) >= min(len(one), len(two))
 
 
 def _sizes(model: ModelFacts) -> set[tuple[str, int]]:
