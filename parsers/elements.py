@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from parsers.errors import InputError
-from parsers.lexing import scan, skip_space, value_end
+from parsers.lexing import NO_RUN, scan, skip_space, value_end
 from parsers.settle import Settler
 from parsers.source import Source
 from parsers.window import Damage, Window
@@ -23,7 +23,8 @@ from parsers.window import Damage, Window
 Batch = TypeVar("Batch")
 
 _GUESSES = 3
-_HEADER_BYTES = 256 * 2**20  # a header, or an element, larger than this is no trace's
+_HEADER_BYTES = 256 * 2**20  # a header larger than this is no trace's
+_ELEMENT_BYTES = 32 * 2**20  # nor is an event
 _BOM = b"\xef\xbb\xbf"
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 
@@ -192,6 +193,7 @@ class Elements(Generic[Batch]):
         window = self._window
         window.more()
         self._separator = self._first_border()
+        damaged = False
         while True:
             if window.fill - window.pos < window.block:
                 window.discard()
@@ -200,9 +202,10 @@ class Elements(Generic[Batch]):
             if batch is not None:
                 yield batch
                 window.pos = comma
+                damaged = False
                 continue
-            run = scan(window.buf, window.pos + 1, window.fill)
-            if max(run) < 0 and window.fill - window.pos < _HEADER_BYTES and window.grow():
+            run = NO_RUN if damaged else scan(window.buf, window.pos + 1, window.fill)
+            if run == NO_RUN and not damaged and window.fill - window.pos < _ELEMENT_BYTES and window.grow():
                 continue
             if run.close >= 0 and self._is_end(run.close):
                 batch = self._try(run.close)
@@ -217,6 +220,8 @@ class Elements(Generic[Batch]):
                     self._separator = self._border(run.before_comma, run.comma)
                     window.pos = run.comma
                     continue
+            self._settler.separator = self._separator
+            damaged = True  # damage seldom comes alone: look for the proof of a cut no more, but go through the block
             if (yield from self._settler.run()):
                 return
 

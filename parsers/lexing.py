@@ -20,9 +20,13 @@ _QUOTE = ord('"')
 class Run(NamedTuple):
     """What `scan` found, as positions in the buffer, -1 for not found."""
 
-    comma: int  # the last comma between two whole elements
-    before_comma: int  # the end of the element before it
+    comma: int  # the last comma behind a whole element
+    before_comma: int  # the end of that element; without a comma: of the last of several that no comma separates
     close: int  # the bracket that ends the array
+
+
+NO_RUN = Run(-1, -1, -1)
+"""Nothing found."""
 
 
 def scan(buffer: Buffer, start: int, end: int) -> Run:
@@ -49,7 +53,7 @@ def scan(buffer: Buffer, start: int, end: int) -> Run:
         comma = _NEXT.match(buffer, finish, end) if finish >= 0 else None
         if comma:
             return Run(comma.end() - 1, finish, -1)
-    return Run(-1, -1, -1)
+    return Run(-1, last, -1) if previous >= 0 else NO_RUN
 
 
 def value_end(buffer: Buffer, start: int, end: int) -> int:

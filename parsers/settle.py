@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import Generic, TypeVar
 
 import msgspec
 
 from parsers.lexing import skip_space, value_end
-from parsers.repair import COMMAS, repair
+from parsers.repair import COMMAS, repair, retouch
 from parsers.window import Damage, Window
 
 Batch = TypeVar("Batch")
@@ -18,7 +18,8 @@ LOST = "events that cannot be read"
 STRAY = "stray brackets"
 
 _JOINS = 24  # borders that may lie inside one damaged event
-_HOPELESS = 1000  # events lost, after which a damaged one is no longer looked for beyond the next border
+_HOPELESS = 1000  # events lost, more than mended ones, after which a damaged one is given up at once
+_LONGEST_STRIDE = 512
 _NEAR_BYTES = 4096  # nearly every event is shorter
 _REPAIR_BYTES = 2**20  # text that is tried for one element, in all
 _GIVE_UP_BYTES = 4 * 2**20  # an element larger than this is given up
@@ -44,13 +45,16 @@ class Settler(Generic[Batch]):
         self._window = window
         self._decode = decode
         self._damage = damage
+        self._check = msgspec.json.Decoder(list[msgspec.Raw]).decode
+        self.separator: bytes | None = None  # the text between two events, where it is known
+        self._stride = 16
         self._comma_is_due = False  # the last run stopped between an element and the comma after it
 
     def run(self) -> Generator[Batch, None, bool]:
         """Go through what is in the buffer.
 
         Yields:
-            One batch per element.
+            What could be read, as one batch (or as one per element).
 
         Returns:
             True where the array or the file ended; ``window.pos`` is behind it.
@@ -60,6 +64,7 @@ class Settler(Generic[Batch]):
         commas = 0 if self._comma_is_due else 1
         sure = True  # whether all commas since the last element were seen
         self._comma_is_due = False
+        texts: list[bytes] = []
         while True:
             at = skip_space(window.buf, at, window.fill)
             byte = window.byte(at)
@@ -77,17 +82,33 @@ class Settler(Generic[Batch]):
                     if sure:
                         self._count_commas(at, commas, allowed={0} if after > window.pos + 1 else {0, 1})
                     window.pos = at + 1
+                    yield from self._batch(texts)
                     return True
-            end, batch, sure_now = self._element(at)
+            end, text, sure_now = self._element(at)
             if end == at:
                 break
             if byte == b"{" and sure:
                 self._count_commas(at, commas, allowed={1})
-            if batch is not None:
-                yield batch
+            if text is not None:
+                texts.append(text)
             at = after = end
             commas, sure = int(not sure_now), sure_now
+        yield from self._batch(texts)
         return self._pause(after, at, commas)
+
+    def _batch(self, texts: list[bytes]) -> Iterator[Batch]:
+        """All elements that could be read as one batch."""
+        if not texts:
+            return
+        try:
+            yield self._decode(b"[" + b",".join(texts) + b"]")
+        except msgspec.DecodeError:  # sound JSON that the decoder cannot take: find out which
+            for text in texts:
+                try:
+                    yield self._decode(b"[" + text + b"]")
+                except msgspec.DecodeError:
+                    self._damage.kinds[LOST] += 1
+                    self._damage.dropped += 1
 
     def _count_commas(self, at: int, commas: int, *, allowed: set[int]) -> None:
         if commas not in allowed:
@@ -111,38 +132,84 @@ class Settler(Generic[Batch]):
         window.pos = window.fill
         return True
 
-    def _element(self, start: int) -> tuple[int, Batch | None, bool]:
-        """One element: its end (``start`` where more must be read first), its batch, and whether it was whole."""
+    def _element(self, start: int) -> tuple[int, bytes | None, bool]:
+        """One element: its end (``start`` where more must be read first), its text if it can be read, and whether
+        it was whole."""
         window = self._window
-        end = self._end(start, min(start + _NEAR_BYTES, window.fill))
-        batch = self._one(window.text(start, end)) if end > 0 else None
-        if batch is not None:
-            return end, batch, True
-        borders, resume = self._borders(start)
+        end, text = self._stretch(start)
+        if text is not None:
+            return end, text, True
+        hopeless = self._is_hopeless()
+        borders, resume = self._borders(start) if hopeless else ([], -1)
+        end = self._end(start, min(borders[0] if borders else start + _NEAR_BYTES, window.fill))
+        text = self._sound(start, end)
+        if text is not None:
+            return end, text, True
+        if not hopeless:
+            borders, resume = self._borders(start)
         if resume == window.fill and not window.eof and resume - start < _GIVE_UP_BYTES:
             return start, None, False
-        if end < 0:
+        if end < 0 and not hopeless:
             # Brackets that never close must not be followed through the whole buffer, again for every element.
-            end = self._end(start, borders[-1] if len(borders) == self._joins() else window.fill)
-            batch = self._one(window.text(start, end)) if end > 0 else None
-            if batch is not None:
-                return end, batch, True
-        end, batch = self._mend(start, [end, *borders] if end > 0 else borders, resume)
-        return end, batch, batch is not None
+            end = self._end(start, borders[-1] if len(borders) == _JOINS else window.fill)
+            text = self._sound(start, end)
+            if text is not None:
+                return end, text, True
+        end, text = self._mend(start, [end, *borders] if end > 0 else borders, resume)
+        return end, text, text is not None
+
+    def _is_hopeless(self) -> bool:
+        """Whether so much was lost that trying hard with every further event would only cost time."""
+        return self._damage.dropped > max(_HOPELESS, self._damage.repaired)
+
+    def _stretch(self, start: int) -> tuple[int, bytes | None]:
+        """Several sound elements at once, found by the border that this file has: twice as many after each success,
+        a quarter after each failure."""
+        window = self._window
+        end = start
+        if self.separator is None or self._stride < 2:
+            self._stride += 1
+            return -1, None
+        for _ in range(self._stride):
+            border = window.buf.find(self.separator, end + 1, window.fill)
+            if border < 0:
+                break
+            end = border
+        text = window.text(start, end + 1)
+        if end == start or not self._reads(text):
+            self._stride //= 4
+            return -1, None
+        self._stride = min(2 * self._stride, _LONGEST_STRIDE)
+        return end + 1, text
 
     def _end(self, start: int, limit: int) -> int:
         window = self._window
         return value_end(window.buf, start, limit) if window.byte(start) == b"{" else -1
 
-    def _joins(self) -> int:
-        """How many borders may lie inside a damaged event; where all is damaged, there is no use in looking far."""
-        return _JOINS if self._damage.dropped < _HOPELESS else 1
-
-    def _one(self, text: bytes) -> Batch | None:
-        try:
-            return self._decode(b"[" + text + b"]")
-        except msgspec.DecodeError:
+    def _sound(self, start: int, end: int) -> bytes | None:
+        """The text of an element that can be read as it is, or with single tokens replaced."""
+        if end < 0:
             return None
+        text = self._window.text(start, end)
+        if self._reads(text):
+            return text
+        touched = retouch(text)
+        if touched.text is None or not self._reads(touched.text):
+            return None
+        self._mended(start, touched.kinds)
+        return touched.text
+
+    def _reads(self, text: bytes) -> bool:
+        try:
+            self._check(b"[" + text + b"]")
+        except (msgspec.DecodeError, RecursionError):
+            return False
+        return True
+
+    def _mended(self, start: int, kinds: frozenset[str]) -> None:
+        self._damage.repaired += 1
+        for kind in kinds:
+            self._damage.at(self._window.base + start, kind)
 
     def _borders(self, start: int) -> tuple[list[int], int]:
         """Where the damaged element at ``start`` may end, nearest first, and where the next one begins."""
@@ -156,7 +223,7 @@ class Settler(Generic[Batch]):
             if match[1] is None:
                 break
             ends.append(match.end(1))
-            if len(ends) == self._joins():
+            if len(ends) == (1 if self._is_hopeless() else _JOINS):
                 break
         if resume < 0:
             closed = _CLOSED.search(window.buf, start, window.fill)
@@ -165,21 +232,18 @@ class Settler(Generic[Batch]):
                 resume = closed.end(1)
         return ends, window.fill if resume < 0 else resume
 
-    def _mend(self, start: int, ends: list[int], resume: int) -> tuple[int, Batch | None]:
-        """Mend the element at ``start``, trying its possible ends, or give it up; where to go on, and its batch."""
+    def _mend(self, start: int, ends: list[int], resume: int) -> tuple[int, bytes | None]:
+        """Mend the element at ``start``, trying its possible ends, or give it up; where to go on, and its text."""
         window, damage = self._window, self._damage
         budget = _REPAIR_BYTES
-        for end in ends if window.byte(start) == b"{" else []:
+        for end in [] if self._is_hopeless() or window.byte(start) != b"{" else ends:
             budget -= end - start
             if budget < 0:
                 break
             mended = repair(window.text(start, end))
-            batch = None if mended.text is None else self._one(mended.text)
-            if batch is not None:
-                damage.repaired += 1
-                for kind in mended.kinds:
-                    damage.at(window.base + start, kind)
-                return end, batch
+            if mended.text is not None and self._reads(mended.text):
+                self._mended(start, mended.kinds)
+                return end, mended.text
             if not mended.unfinished:
                 break
         lost = window.text(start, resume)
