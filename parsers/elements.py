@@ -51,6 +51,11 @@ class Elements(Generic[Batch]):
         self._settler = Settler(self._window, decode, self.damage)
         self._separator: bytes | None = None
 
+    @property
+    def byte(self) -> int:
+        """Where the batch that was given last begins, in decompressed bytes."""
+        return self._window.base + self._window.pos
+
     def batches(self) -> Iterator[Batch]:
         """All events, block by block.
 
@@ -210,8 +215,8 @@ class Elements(Generic[Batch]):
             if run.close >= 0 and self._is_end(run.close):
                 batch = self._try(run.close)
                 if batch is not None:
-                    window.pos = run.close + 1
                     yield batch
+                    window.pos = run.close + 1
                     return
             elif run.comma >= 0:
                 batch = self._try(run.comma)

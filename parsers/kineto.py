@@ -61,6 +61,8 @@ def read(source: Source) -> list[RankTrace]:
         for batch in elements.batches():
             if not rows.events and has_devices(elements.header):
                 rows.forget_operators()
+            if decoder.repaired and elements.damage.first_byte is None:
+                elements.damage.first_byte = elements.byte  # of the block; the event is somewhere in it
             rows.take(batch)
     if not rows.events:
         hint = "the profiler recorded nothing or died before it wrote; take another rank"

@@ -166,7 +166,7 @@ class RankIdentity:
     """Who wrote this trace, and what said so."""
 
     rank: int | None
-    rank_source: str | None  # metadata | file_name | group_intersection | argument
+    rank_source: str | None  # metadata | file_name | group_intersection | group_rank | argument
     world_size: int | None
     host: str | None = None
     pid: int | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import tracemalloc
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ from parsers.elements import Elements
 from parsers.errors import InputError
 from parsers.lexing import scan, value_end
 from parsers.settle import Settler
-from parsers.source import Source
+from parsers.source import BLOCK_BYTES, Source
 from parsers.window import Damage
 from tests.parsers.made import LAYOUTS
 
@@ -214,3 +215,23 @@ def test_scan_finds_the_last_whole_element() -> None:
     assert text[run.comma : run.comma + 1] == b","
     assert scan(b'{"a":1}]', 0, 8).close == 7
     assert scan(b'{"a":1', 0, 6) == (-1, -1, -1)
+
+
+def test_memory_does_not_grow_with_the_file() -> None:
+    event = json.dumps({"ph": "X", "cat": "ac2g", "name": "x" * 100, "args": {"a": [1, 2, 3]}}).encode()
+
+    def peak(megabytes: int) -> int:
+        count = megabytes * 1_000_000 // len(event)
+        blocks = (b"," + event for _ in range(count))
+        source = Source("memory", (b"[" + block[1:] if not at else block for at, block in enumerate(blocks)), 0, [])
+        stream: Elements[int] = Elements(source, lambda text: len(msgspec.json.decode(text, type=list[msgspec.Raw])))
+        tracemalloc.start()
+        found = sum(stream.batches())
+        top = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert found == count
+        return top
+
+    small, large = peak(4), peak(16)
+    assert large < 1.1 * small
+    assert large < 8 * BLOCK_BYTES

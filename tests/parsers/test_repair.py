@@ -142,6 +142,9 @@ def test_text_that_is_not_utf8_is_kept(read_text: ReadText) -> None:
     assert names.count("sm90_\ufffdemm") == 12
     assert trace.health.repaired == 12
     assert "text that is not UTF-8: 12" in trace.health.notes
+    first = data.index(b"\xe9")
+    assert trace.health.first_damage_byte is not None
+    assert first - 2000 < trace.health.first_damage_byte <= first  # the block that holds it
 
 
 @pytest.mark.usefixtures("small_blocks")
