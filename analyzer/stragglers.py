@@ -220,42 +220,58 @@ def _cause(excess: dict[str, float], late: float) -> str | None:
     return None
 
 
-def slow_links(ranks: Sequence[Measured], meetings: Meetings) -> tuple[tuple[int, ...], float] | None:
-    """The ranks that all slow groups have in common and no other group has, and what they cost.
+@dataclass(frozen=True, eq=False)
+class SlowLink:
+    """Where groups are slower than their equals.
+
+    Attributes:
+        ranks: what all slow groups have in common and no sound one has.
+        slower_ns: per rank and call, how much longer its transfer took than the usual one.
+        lost_us_per_step: the same per collective, summed.
+    """
+
+    ranks: tuple[int, ...]
+    slower_ns: tuple[Ints, ...]
+    lost_us_per_step: float
+
+
+def slow_link(ranks: Sequence[Measured], meetings: Meetings) -> SlowLink | None:
+    """The ranks that all slow groups have in common and no other group has; None where nothing stands out.
 
     Groups that move the same payload with the same primitive are compared by transfer alone, from the last arrival to
-    the first departure. (The same reasoning as in SkeletonHunter and in C4: where slow groups meet is the slow link.)
-
-    Returns:
-        Ranks, and ns lost per step; None where nothing stands out.
+    the first departure. (Where slow groups meet is the slow link: the reasoning of C4, Dong et al. 2024, section 4.)
     """
     met = _counted(ranks, meetings)
     if not met.count:
         return None
     first = met.first
     moved = np.minimum.reduceat(met.end, first) - np.maximum.reduceat(met.start, first)
-    payload, members = _payloads(ranks, met), _members(met)
-    kind = np.stack((met.kind[first], payload, np.diff(np.append(first, len(met.key)))), axis=1)
-    slow, sound, lost = set[int](), set[int](), 0.0
+    members = _members(met)
+    kind = np.stack((met.kind[first], _payloads(ranks, met), np.diff(np.append(first, len(met.key)))), axis=1)
     of_kind = np.unique(kind, axis=0, return_inverse=True)[1].ravel()
+    slow, sound, slower = set[int](), set[int](), np.zeros(met.count, dtype=np.int64)
     for one in np.unique(of_kind).tolist():
         mine = of_kind == one
-        groups = np.unique(members[mine])
-        typical = {g: float(np.median(moved[mine & (members == g)])) for g in groups.tolist()}
+        typical = {g: float(np.median(moved[mine & (members == g)])) for g in np.unique(members[mine]).tolist()}
         if len(typical) < _GROUPS:
             continue
         usual = float(np.median(list(typical.values())))
         bad = [g for g, ns in typical.items() if ns > SLOW * usual]
         slow |= set(bad)
         sound |= set(typical) - set(bad)
-        lost += sum((typical[g] - usual) * int((mine & (members == g)).sum()) for g in bad)
+        late = mine & np.isin(members, bad)
+        slower[late] = np.maximum(moved[late] - round(usual), 0)
+    ranks_of = {g: set(met.rank[members[met.key] == g].tolist()) for g in slow | sound}
     if not slow:
         return None
-    ranks_of = {g: set(met.rank[np.isin(met.key, np.flatnonzero(members == g))].tolist()) for g in slow | sound}
     common = set.intersection(*(ranks_of[g] for g in slow)) - set().union(*(ranks_of[g] for g in sound - slow))
     named = tuple(sorted(r for p in common if (r := ranks[p].source.rank) is not None))
-    steps = max(rank.window.count for rank in ranks)
-    return (named, lost / steps) if named else None
+    per_rank = tuple(np.zeros(len(rank.counted), dtype=np.int64) for rank in ranks)
+    for place, values in enumerate(per_rank):
+        here = met.rank == place
+        values[met.row[here]] = slower[met.key[here]]
+    lost = float(slower.sum()) / max(rank.window.count for rank in ranks) / 1000
+    return SlowLink(named, per_rank, round(lost, 3)) if named else None
 
 
 SLOW = 1.5

@@ -16,6 +16,10 @@ from heuristics.labelled import GpuRole, LabelledRank
 from heuristics.observe import view
 from parsers.tables import RankTrace
 
+MAIN = 0.1
+"""Share of all compute that a stream must run to be a compute stream: FSDP runs the copies around its collectives on
+the very streams of those collectives (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py)."""
+
 
 def summarize(rank: LabelledRank) -> RankSummary:
     """Reduce a rank to what the rest of the analysis needs; the events are not referred to any more."""
@@ -62,5 +66,7 @@ def _nccl_on_compute_streams(rank: LabelledRank) -> tuple[int, int]:
     stream, length = ints(events, "stream"), np.maximum(ints(events, "dur_ns", 0), 0)
     compute = (rank.gpu_role == GpuRole.COMPUTE) & (stream != NULL)
     nccl = (rank.gpu_role == GpuRole.COMM) & np.append(mine, False)[rank.gpu_call]
-    computing = np.unique(stream[compute])
+    streams, at = np.unique(stream[compute], return_inverse=True)
+    busy = np.bincount(at.ravel(), weights=length[compute], minlength=len(streams))
+    computing = streams[busy >= MAIN * busy.sum()]
     return int(length[nccl & np.isin(stream, computing)].sum()), int(length[nccl].sum())
