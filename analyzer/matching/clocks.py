@@ -81,14 +81,13 @@ def borne_out(meetings: Meetings, ranks: int) -> Meetings:
     guessed = meetings.where(meetings.source[meetings.first] == BY_ENDS)
     if not guessed.count:
         return meetings
-    left = np.full(len(guessed.key), np.inf)
     if guessed.count >= ENOUGH:
         offset = _offsets(guessed.key, guessed.rank, guessed.end.astype(np.float64), np.zeros(ranks, dtype=np.int64))
         left = guessed.end - offset[guessed.rank]
         left = np.abs(left - _medians(left, guessed.key)[guessed.key])
-    length = float(np.median(guessed.end - guessed.start))
-    if float(np.percentile(left, 90)) <= COINCIDE * length:
-        return meetings
+        length = float(np.median(guessed.end - guessed.start))
+        if float(np.percentile(left, 90)) <= COINCIDE * length:
+            return meetings
     return meetings.where(meetings.source[meetings.first] != BY_ENDS)
 
 
