@@ -14,7 +14,7 @@ import numpy as np
 
 from heuristics import nesting
 from heuristics.arrays import NULL, codes, ints
-from heuristics.columns import Bools, Ints, at
+from heuristics.columns import Bools, Ints, at, distinct
 from heuristics.primitives import SEND_RECV
 from heuristics.xla import BACKWARD_THUNK, FORWARD_THUNK, backward_stretches
 
@@ -92,11 +92,13 @@ def _meaning(kinds: list[str], kind: Ints, names: list[str], name: Ints) -> Ints
 
 def _enclosing(meaning: Ints, tid: Ints, ts: Ints, end: Ints, thread: Ints, asked: Ints) -> Ints:
     """The meaning of the innermost mark around each call."""
+    example, kind = distinct(thread, asked)  # calls of one moment would lie in each other
+    thread, asked = thread[example], asked[example]
     who, start = np.concatenate([tid, thread]), np.concatenate([ts, asked])
     rank = np.concatenate([np.zeros(len(tid), np.int64), np.ones(len(thread), np.int64)])
     above = nesting.parents(who, start, np.concatenate([end, asked]), rank)
     inside = nesting.nearest(above, above[len(tid) :], np.arange(len(who)) < len(tid))
-    return at(meaning, inside, UNKNOWN)
+    return at(meaning, inside, UNKNOWN)[kind]
 
 
 def _autograd_threads(trace: RankTrace, tid: Ints, backward: Bools) -> Ints:
