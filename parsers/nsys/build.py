@@ -16,10 +16,11 @@ from parsers.kineto_comm import COMM_LAYERS
 from parsers.nsys.communicators import NsysWitness, groups_of, hash_name
 from parsers.nsys.facts import Facts
 from parsers.nsys.functions import CALL, INIT
-from parsers.nsys.gpu import GPU_KINDS, OTHER, GpuRows, Launches
+from parsers.nsys.gpu import OTHER, GpuRows, Launches, Owners, wide
 from parsers.nsys.marks import MARK_KINDS, STEP, Sorted, sizes_of, steps
 from parsers.nsys.nvtx import Nvtx
 from parsers.nsys.seats import Part
+from parsers.nsys.shares import Shares
 from parsers.nsys.work import NcclLinks
 from parsers.tables import Health, RankIdentity, RankTrace
 
@@ -42,6 +43,7 @@ class Report:
 
     name: str
     file_bytes: int
+    owners: Owners
     gpu: GpuRows
     launches: Launches
     nvtx: Nvtx
@@ -54,7 +56,7 @@ class Report:
     cut: bool
 
 
-def rank_trace(report: Report, part: Part, identity: RankIdentity, notes: Sequence[str]) -> RankTrace:
+def rank_trace(report: Report, part: Part, shares: Shares, identity: RankIdentity, notes: Sequence[str]) -> RankTrace:
     """One rank of a report."""
     facts = report.facts
     others = report.nvtx.others
@@ -72,9 +74,9 @@ def rank_trace(report: Report, part: Part, identity: RankIdentity, notes: Sequen
         path=report.name,
         format="nsys",
         identity=identity,
-        gpu_events=_gpu_events(report, part),
-        comm_records=_comm_records(report, part),
-        launches=_launches(report, part),
+        gpu_events=shares.gpu_events,
+        comm_records=_comm_records(report, part, shares),
+        launches=shares.launches,
         cpu_marks=_cpu_marks(report, part),
         steps=step_table.table(),
         groups=groups_of(part.members, complete=part.from_start),
@@ -89,68 +91,6 @@ def _devices(facts: Facts) -> tuple[Mapping[str, object], ...]:
     """The GPUs of the machine, each once."""
     found = {str(gpu.get("uuid") or gpu.get("id")): gpu for gpu in facts.gpus.values()}
     return tuple(found[key] for key in sorted(found))
-
-
-def _take(values: npt.NDArray[Any], rows: Ints | None) -> npt.NDArray[Any]:
-    return values if rows is None else values[rows]
-
-
-def _gpu_events(report: Report, part: Part) -> pa.Table:
-    gpu, rows = report.gpu, part.gpu
-    names = Names(gpu.names)
-    columns = Columns(tables.GPU_EVENTS, {"kind": Names(GPU_KINDS), "name": names})
-    start = _take(gpu.start, rows)
-    device = _take(gpu.device, rows).astype(np.int64)
-    made: Arrays = {
-        "ts_ns": start + report.facts.base_ns,
-        "dur_ns": _take(gpu.dur, rows),
-        "device": np.where(device < 0, NULL, device),
-        "stream": _take(gpu.stream, rows),
-        "kind": _take(gpu.kind, rows).astype(np.int32),
-        "name": _take(gpu.name, rows),
-        "correlation": _take(gpu.correlation, rows),
-        "external_id": _external_ids(report, part, len(start)),
-    }
-    for name, values in (("bytes", gpu.bytes), ("graph", gpu.graph)):
-        if values is not None:
-            made[name] = _take(values, rows)
-    columns.add(len(start), made)
-    return columns.table()
-
-
-def _place_of(part: Part, rows: Ints) -> Ints:
-    """Numbers within the rank's table of rows of the report's GPU table; -1 for rows of other ranks."""
-    if part.gpu is None:
-        return rows
-    if not len(part.gpu):
-        return np.full(len(rows), -1, np.int64)
-    place = np.minimum(np.searchsorted(part.gpu, rows), len(part.gpu) - 1)
-    return np.where(part.gpu[place] == rows, place, -1)
-
-
-def _external_ids(report: Report, part: Part, count: int) -> Ints:
-    """The numbers of the links to NCCL's calls."""
-    out = np.full(count, NULL, np.int64)
-    place = _place_of(part, report.links.gpu_row)
-    mine = (place >= 0) & (report.links.gpu_link != NULL)
-    out[place[mine]] = report.links.gpu_link[mine]
-    return out
-
-
-def _launches(report: Report, part: Part) -> pa.Table:
-    launches, rows = report.launches, part.launches
-    columns = Columns(tables.LAUNCHES, {})
-    start = _take(launches.start, rows)
-    columns.add(
-        len(start),
-        {
-            "ts_ns": start + report.facts.base_ns,
-            "dur_ns": _take(launches.dur, rows),
-            "tid": _take(launches.tid, rows),
-            "correlation": _take(launches.correlation, rows),
-        },
-    )
-    return columns.table()
 
 
 def _cpu_marks(report: Report, part: Part) -> pa.Table:
@@ -173,7 +113,7 @@ def _cpu_marks(report: Report, part: Part) -> pa.Table:
 # -- communication
 
 
-def _comm_records(report: Report, part: Part) -> pa.Table:
+def _comm_records(report: Report, part: Part, shares: Shares) -> pa.Table:
     names, groups, dtypes = Names(), Names(), Names(report.nvtx.nccl.dtypes)
     dims = Lists(lambda raw: None if (found := sizes_of([raw.decode()])[0]) is None else (found, False))
     nothing = Lists(lambda _: None)
@@ -191,7 +131,7 @@ def _comm_records(report: Report, part: Part) -> pa.Table:
     sizes = _group_sizes(report)
     for made in (
         _calls(report, part, names, groups, sizes),
-        _replays(report, part, names, groups, sizes),
+        _replays(report, shares, names, groups, sizes),
         _operators(report, part, names, dims),
     ):
         columns.add(len(made["ts_ns"]), made)
@@ -226,10 +166,10 @@ def _calls(report: Report, part: Part, names: Names, groups: Names, sizes: Mappi
     }
 
 
-def _replays(report: Report, part: Part, names: Names, groups: Names, sizes: Mapping[int, int]) -> Arrays:
+def _replays(report: Report, shares: Shares, names: Names, groups: Names, sizes: Mapping[int, int]) -> Arrays:
     """Work replayed from a CUDA graph, with what was said when it was recorded into it."""
     gpu, links = report.gpu, report.links
-    place = _place_of(part, links.replay_row)
+    place = shares.place_of(links.replay_row)
     mine = np.flatnonzero(place >= 0)
     rows, call = links.replay_row[mine], links.replay_call[mine]
     said = _said(report, call, names, groups, sizes)
@@ -237,14 +177,14 @@ def _replays(report: Report, part: Part, names: Names, groups: Names, sizes: Map
     said["name"] = np.where(fused, names[_FUSED], said["name"])
     for name in ("message_bytes", "rank_arg", "seq", "in_nelems", "out_nelems"):
         said[name] = np.where(fused, NULL, said[name])
-    device = gpu.device[rows].astype(np.int64)
+    device = wide(gpu.device, rows)
     return {
         "ts_ns": gpu.start[rows] + report.facts.base_ns,
-        "dur_ns": gpu.dur[rows],
+        "dur_ns": wide(gpu.dur, rows),
         "layer": np.full(len(rows), _LAYERS.index(REPLAY_LAYER), np.int32),
         "device": np.where(device < 0, NULL, device),
-        "stream": gpu.stream[rows],
-        "correlation": gpu.correlation[rows],
+        "stream": wide(gpu.stream, rows),
+        "correlation": wide(gpu.correlation, rows),
         "gpu_event": place[mine],
         **said,
     }
@@ -296,7 +236,7 @@ def _health(report: Report, part: Part, notes: Sequence[str]) -> Health:
     gpu, nccl, facts = report.gpu, report.nvtx.nccl, report.facts
     said = [*report.faults, *facts.lost, *notes]
     said += [f"{count} GPU rows set aside: {reason}" for reason, count in gpu.quarantined.items()]
-    graphs = int((_take(gpu.kind, part.gpu) == OTHER).sum())
+    graphs = int((part.gpu_rows(report) & (gpu.kind == OTHER)).sum()) if OTHER in gpu.kind else 0
     if graphs:
         said.append(f"{graphs} launches of CUDA graphs hide the kernels in them: capture with --cuda-graph-trace=node")
     without_end = int(((nccl.end == NULL) & (nccl.kind == CALL))[part.nccl].sum())

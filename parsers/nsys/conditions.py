@@ -31,7 +31,8 @@ class OneOf:
 
     def sql(self) -> tuple[str, list[Any]]:
         """See `Condition`. The values are written out: their number may exceed the limit on parameters."""
-        return f'ifnull("{self.column}" IN ({", ".join(str(int(value)) for value in self.values)}), 0)', []
+        listed = ", ".join(str(int(value)) for value in self.values)
+        return f'"{self.column}" IS NOT NULL AND "{self.column}" IN ({listed})', []
 
     def mask(self, column: Callable[[str], pa.ChunkedArray]) -> pa.ChunkedArray:
         """See `Condition`."""
@@ -54,8 +55,9 @@ class Begins:
 
     def sql(self) -> tuple[str, list[Any]]:
         """See `Condition`."""
-        tests = " OR ".join([f'"{self.column}" GLOB ?'] * len(self.texts))
-        return f"ifnull({tests}, 0)", [text + "*" for text in self.texts]
+        # No null reaches GLOB, so that the tests need no wrapping: SQLite stops at the first that decides.
+        tests = " OR ".join([f"""ifnull("{self.column}", '') GLOB ?"""] * len(self.texts))
+        return tests, [text + "*" for text in self.texts]
 
     def mask(self, column: Callable[[str], pa.ChunkedArray]) -> pa.ChunkedArray:
         """See `Condition`."""
@@ -81,8 +83,8 @@ class Contains:
 
     def sql(self) -> tuple[str, list[Any]]:
         """See `Condition`."""
-        tests = " OR ".join([f'instr("{self.column}", ?) > 0'] * len(self.texts))
-        return f"ifnull({tests}, 0)", list(self.texts)
+        tests = " OR ".join([f"""instr(ifnull("{self.column}", ''), ?) > 0"""] * len(self.texts))
+        return tests, list(self.texts)
 
     def mask(self, column: Callable[[str], pa.ChunkedArray]) -> pa.ChunkedArray:
         """See `Condition`."""

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -58,6 +58,33 @@ _NO_LAUNCH = (
 )  # fmt: skip
 _CAPTURE = re.compile(r"cu(?:da)?Stream(?P<what>Begin|End)Capture")
 CAPTURE_BEGINS, CAPTURE_ENDS = 1, 2
+_DENSE = 16
+"""Numbers are dense where the highest is less than so many times as large as there are numbers."""
+
+
+Narrow = npt.NDArray[np.signedinteger[Any]]
+"""Integers in as few bytes as they need; `wide` makes them int64 again."""
+
+
+class Owners:
+    """Numbers the processes of a report in order of first appearance: there are few, and rows are many."""
+
+    def __init__(self) -> None:
+        self.values: list[int] = []
+        self._numbers: dict[int, int] = {}
+
+    def numbers(self, global_ids: Ints) -> npt.NDArray[np.int16]:
+        """The number of the process in each global id (of a process or of a thread)."""
+        values, which = np.unique(global_ids >> PROCESS_SHIFT, return_inverse=True)
+        known = [self.number(value) for value in values.tolist()]
+        return np.array(known, np.int16)[which]
+
+    def number(self, value: int) -> int:
+        """The number of one process, given as its global id without the thread's bits."""
+        number = self._numbers.setdefault(value, len(self.values))
+        if number == len(self.values):
+            self.values.append(value)
+        return number
 
 
 @dataclass
@@ -67,12 +94,13 @@ class GpuRows:
     Attributes:
         start: ns, on the clock of the file; so for all times here.
         dur: ns.
-        process: ``globalPid`` without its thread bits.
-        device: CUDA device within the process.
+        owner: number of the process (`Owners`).
+        device: CUDA device within the process, -1 where it is not recorded.
         stream: number of the stream.
         correlation: number of the call that launched it, unique within its process.
         kind: place in `GPU_KINDS`.
         name: number into ``names``.
+        names: distinct names.
         bytes: of copies and fills; None where there are none.
         graph: node of the CUDA graph that it was replayed from; None where there are none.
         quarantined: rows set aside, by reason.
@@ -80,24 +108,27 @@ class GpuRows:
     """
 
     start: Ints
-    dur: Ints
-    process: Ints
-    device: npt.NDArray[np.int32]
-    stream: Ints
-    correlation: Ints
+    dur: Narrow
+    owner: npt.NDArray[np.int16]
+    device: npt.NDArray[np.int16]
+    stream: Narrow
+    correlation: Narrow
     kind: npt.NDArray[np.int8]
     name: npt.NDArray[np.int32]
     names: list[str]
-    bytes: Ints | None
-    graph: Ints | None
+    bytes: Narrow | None
+    graph: Narrow | None
     quarantined: Mapping[str, int]
     read: int
 
 
-class _Growing:
-    """Columns that are collected block by block, each in its own width."""
+def wide(values: npt.NDArray[Any], rows: npt.NDArray[Any] | None = None) -> Ints:
+    """Some (or all) of a column as int64."""
+    return (values if rows is None else values[rows]).astype(np.int64, copy=False)
 
-    _KINDS: ClassVar[dict[str, type]] = {"device": np.int32, "kind": np.int8}
+
+class _Growing:
+    """Columns that are collected block by block, each in as few bytes as its values need."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._chunks: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in names}
@@ -105,20 +136,27 @@ class _Growing:
     def add(self, columns: Mapping[str, npt.NDArray[Any]], keep: npt.NDArray[np.bool_]) -> None:
         whole = bool(keep.all())
         for name, chunks in self._chunks.items():
-            values: npt.NDArray[Any] = columns[name].astype(self._KINDS.get(name, np.int64), copy=True)
-            chunks.append(values if whole else values[keep])
+            values = columns[name] if whole else columns[name][keep]
+            chunks.append(_narrow(values) if len(values) else values[:0].astype(np.int8))
 
-    def take(self, name: str) -> npt.NDArray[Any]:
+    def take(self, name: str, kind: type[np.signedinteger[Any]] | None = None) -> npt.NDArray[Any]:
         """One column as a whole, which is then forgotten here."""
         chunks = self._chunks.pop(name)
-        if not chunks:
-            return np.empty(0, self._KINDS.get(name, np.int64))
-        return np.concatenate(chunks) if len(chunks) > 1 else chunks[0]
+        whole = np.concatenate(chunks) if chunks else np.empty(0, np.int8)
+        return whole if kind is None else whole.astype(kind, copy=False)
 
 
-def read_gpu(store: Store) -> GpuRows:
+def _narrow(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    low, high = int(values.min()), int(values.max())
+    for kind in (np.int8, np.int16, np.int32):
+        if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max:
+            return values.astype(kind)
+    return np.array(values, np.int64)
+
+
+def read_gpu(store: Store, owners: Owners) -> GpuRows:
     """All kernels, copies, fills and graph launches of a report."""
-    names = ("start", "dur", "process", "device", "stream", "correlation", "kind", "name", "bytes", "graph")
+    names = ("start", "dur", "owner", "device", "stream", "correlation", "kind", "name", "bytes", "graph")
     rows, counts, read = _Growing(names), Counter[str](), 0
     texts: dict[str, int] = {}
     for block, kind in _blocks(store):
@@ -135,27 +173,27 @@ def read_gpu(store: Store) -> GpuRows:
             if bad.any():
                 counts[reason] += int(bad.sum())
         columns = {
-            **{name: block.ints.get(name, _all(block, NULL)) for name in ("bytes",)},
             "start": start,
             "dur": end - start,
-            "process": block.ints["globalPid"] >> PROCESS_SHIFT,
+            "owner": owners.numbers(block.ints["globalPid"]),
             "device": np.where(block.ints["deviceId"] == NULL, -1, block.ints["deviceId"]),
             "stream": block.ints["streamId"],
             "correlation": block.ints["correlationId"],
             "kind": _all(block, kind),
             "name": _name_numbers(block, kind, texts),
+            "bytes": block.ints.get("bytes", _all(block, NULL)),
             "graph": _graph(block, kind),
         }
         rows.add(columns, ~(absent | negative | endless))
-    name, spelled = _spell(store, rows.take("name"), texts)
+    name, spelled = _spell(store, rows.take("name", np.int64), texts)
     return GpuRows(
-        start=rows.take("start"),
+        start=rows.take("start", np.int64),
         dur=rows.take("dur"),
-        process=rows.take("process"),
-        device=rows.take("device"),
+        owner=rows.take("owner", np.int16),
+        device=rows.take("device", np.int16),
         stream=rows.take("stream"),
         correlation=rows.take("correlation"),
-        kind=rows.take("kind"),
+        kind=rows.take("kind", np.int8),
         name=name,
         names=spelled,
         bytes=_unless_null(rows.take("bytes")),
@@ -224,88 +262,99 @@ def _spell(store: Store, numbers: Ints, texts: Mapping[str, int]) -> tuple[npt.N
     return place.astype(np.int32), spelled
 
 
-def _unless_null(values: Ints) -> Ints | None:
+def _unless_null(values: Narrow) -> Narrow | None:
     return values if (values != NULL).any() else None
 
 
-@dataclass(frozen=True)
+@dataclass
 class Launches:
-    """Runtime and driver calls that may have put work on a GPU.
+    """Runtime and driver calls that put work on a GPU.
 
     Attributes:
         start: ns.
         dur: ns.
-        process: ``globalTid`` without its thread bits.
+        owner: number of the process (`Owners`).
         tid: the thread's own number.
         correlation: as in `GpuRows`.
-        captures: per beginning or end of a stream capture, row by row ``(process, tid, ns, 1 for begin, 2 for end)``.
+        captures: per beginning or end of a stream capture, row by row ``(owner, tid, ns, 1 for begin, 2 for end)``.
         read: rows read.
     """
 
     start: Ints
-    dur: Ints
-    process: Ints
-    tid: Ints
-    correlation: Ints
+    dur: Narrow
+    owner: npt.NDArray[np.int16]
+    tid: npt.NDArray[np.int32]
+    correlation: Narrow
     captures: Ints
     read: int
 
 
-def read_launches(store: Store, gpu: GpuRows) -> Launches:
+def read_launches(store: Store, gpu: GpuRows, owners: Owners) -> Launches:
     """The calls behind the rows of the GPUs, and the beginnings and ends of stream captures."""
-    quiet = store.find_strings(Begins("value", _NO_LAUNCH))
     capture = {
         number: CAPTURE_BEGINS if match["what"] == "Begin" else CAPTURE_ENDS
         for number, text in store.find_strings(Contains("value", ("StreamBeginCapture", "StreamEndCapture"))).items()
         if (match := _CAPTURE.match(text))
     }
-    skipped = [number for number in quiet if number not in capture]
-    wanted = _correlations(gpu)
-    rows = _Growing(("start", "dur", "process", "tid", "correlation"))
+    skipped = [number for number in store.find_strings(Begins("value", _NO_LAUNCH)) if number not in capture]
+    wanted = _Wanted(gpu)
+    rows = _Growing(("start", "dur", "owner", "tid", "correlation"))
     captures: list[Ints] = [np.empty((0, 4), np.int64)]
     read = 0
-    names = ["start", "end", "globalTid", "correlationId", "nameId"]
+    names = ["start", "end", "globalTid", "correlationId", *(["nameId"] if capture else [])]
     for block in store.scan(RUNTIME, names, where=Not(OneOf("nameId", skipped)) if skipped else None):
         read += block.rows
         ints = block.ints
-        process, tid = ints["globalTid"] >> PROCESS_SHIFT, ints["globalTid"] & THREAD_MASK
+        owner, tid = owners.numbers(ints["globalTid"]), ints["globalTid"] & THREAD_MASK
         if capture:
             at = np.flatnonzero(np.isin(ints["nameId"], list(capture)))
             what = np.array([capture[number] for number in ints["nameId"][at].tolist()], np.int64)
-            captures.append(np.stack([process[at], tid[at], ints["start"][at], what], axis=1))
-        good = (ints["start"] != NULL) & (ints["end"] >= ints["start"]) & (ints["correlationId"] != NULL)
-        good &= _is_in(process, ints["correlationId"], wanted)
+            captures.append(np.stack([owner[at].astype(np.int64), tid[at], ints["start"][at], what], axis=1))
+        good = (ints["start"] != NULL) & (ints["end"] >= ints["start"]) & wanted.holds(owner, ints["correlationId"])
         columns = {
             "start": ints["start"],
             "dur": ints["end"] - ints["start"],
-            "process": process,
+            "owner": owner,
             "tid": tid,
             "correlation": ints["correlationId"],
         }
         rows.add(columns, good)
     return Launches(
-        start=rows.take("start"),
+        start=rows.take("start", np.int64),
         dur=rows.take("dur"),
-        process=rows.take("process"),
-        tid=rows.take("tid"),
+        owner=rows.take("owner", np.int16),
+        tid=rows.take("tid", np.int32),
         correlation=rows.take("correlation"),
         captures=np.concatenate(captures),
         read=read,
     )
 
 
-def _correlations(gpu: GpuRows) -> dict[int, Ints]:
-    """The sorted correlation numbers of each process."""
-    return {process: np.unique(gpu.correlation[gpu.process == process]) for process in np.unique(gpu.process).tolist()}
+class _Wanted:
+    """The correlation numbers of each process: as a table where they are dense, as they mostly are."""
 
+    def __init__(self, gpu: GpuRows) -> None:
+        self._dense: dict[int, npt.NDArray[np.bool_]] = {}
+        self._sparse: dict[int, Ints] = {}
+        for owner in np.unique(gpu.owner).tolist():
+            numbers = wide(gpu.correlation, gpu.owner == owner)
+            numbers = numbers[numbers >= 0]
+            top = int(numbers.max(initial=-1)) + 1
+            if top <= _DENSE * max(len(numbers), 1 << 20):
+                self._dense[owner] = np.zeros(top, np.bool_)
+                self._dense[owner][numbers] = True
+            else:
+                self._sparse[owner] = np.unique(numbers)
 
-def _is_in(process: Ints, correlation: Ints, wanted: Mapping[int, Ints]) -> npt.NDArray[np.bool_]:
-    found = np.zeros(len(process), np.bool_)
-    for number in np.unique(process).tolist():
-        known = wanted.get(number)
-        if known is None or not len(known):
-            continue
-        mine = np.flatnonzero(process == number)
-        place = np.minimum(np.searchsorted(known, correlation[mine]), len(known) - 1)
-        found[mine] = known[place] == correlation[mine]
-    return found
+    def holds(self, owner: npt.NDArray[np.int16], correlation: Ints) -> npt.NDArray[np.bool_]:
+        """Which calls have a row."""
+        found = np.zeros(len(owner), np.bool_)
+        for number in np.unique(owner).tolist():
+            mine = np.flatnonzero((owner == number) & (correlation >= 0))
+            there = self._dense.get(number)
+            if there is not None:
+                mine = mine[correlation[mine] < len(there)]
+                found[mine] = there[correlation[mine]]
+            elif number in self._sparse:
+                found[mine] = np.isin(correlation[mine], self._sparse[number])
+        return found

@@ -23,14 +23,14 @@ class Work:
     """What NCCL put on a GPU, or into a graph.
 
     Attributes:
-        process: as in `parsers.nsys.gpu.GpuRows`.
+        owner: number of the process.
         tid: thread that launched it, or made the graph's node; `NULL` where not recorded.
         moment: when it did, ns; `NULL` where not recorded.
         began: when it ran first, ns.
         word: place in `functions.COLLECTIVE_WORDS`, or `ANY_KERNEL`.
     """
 
-    process: Ints
+    owner: Ints
     tid: Ints
     moment: Ints
     began: Ints
@@ -98,15 +98,15 @@ def _regions(ranges: NcclRanges, calls: Ints, work: Work) -> tuple[Ints, Ints]:
     closes = np.flatnonzero((ranges.kind == END) & (ranges.end != NULL))
     placed = np.flatnonzero(work.moment != NULL)
     rows = [opens, calls, closes, calls]
-    process = np.concatenate([*(ranges.process[r] for r in rows), work.process[placed]])
+    owner = np.concatenate([*(ranges.owner[r] for r in rows), work.owner[placed]])
     tid = np.concatenate([*(ranges.tid[r] for r in rows), work.tid[placed]])
     ends = [np.maximum(ranges.end[r], ranges.start[r] + 1) for r in (closes, calls)]
     time = np.concatenate([ranges.start[opens], ranges.start[calls], *ends, work.moment[placed]])
     step = np.repeat([1, 1, -1, -1, 0], [len(opens), len(calls), len(closes), len(calls), len(placed)])
     tie = np.repeat([1, 1, 0, 0, 2], [len(opens), len(calls), len(closes), len(calls), len(placed)])
-    order = np.lexsort((tie, time, tid, process))
+    order = np.lexsort((tie, time, tid, owner))
     lane = np.zeros(len(order), np.int64)
-    lane[1:] = (np.diff(process[order]) != 0) | (np.diff(tid[order]) != 0)
+    lane[1:] = (np.diff(owner[order]) != 0) | (np.diff(tid[order]) != 0)
     lane = np.cumsum(lane)
     depth = _depth(step[order], lane)
     before = np.concatenate([[0], depth[:-1]])
@@ -204,10 +204,10 @@ def _by_order(
     ranges: NcclRanges, calls: Ints, word: Ints, comm: Ints, region: Ints, work: Work, matcher: _Matcher
 ) -> None:
     """Match what no region brought together: the k-th call of a function and the k-th kernel of it, per process."""
-    for process in np.unique(work.process[matcher.of_work == NULL]).tolist():
+    for owner in np.unique(work.owner[matcher.of_work == NULL]).tolist():
         for number in range(len(COLLECTIVE_WORDS)):
-            mine = np.flatnonzero((matcher.of_call == NULL) & (word == number) & (ranges.process[calls] == process))
-            theirs = np.flatnonzero((matcher.of_work == NULL) & (work.word == number) & (work.process == process))
+            mine = np.flatnonzero((matcher.of_call == NULL) & (word == number) & (ranges.owner[calls] == owner))
+            theirs = np.flatnonzero((matcher.of_work == NULL) & (work.word == number) & (work.owner == owner))
             if not len(mine) or not len(theirs):
                 continue
             mine = mine[np.argsort(ranges.start[calls[mine]], kind="stable")]

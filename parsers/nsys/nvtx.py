@@ -15,7 +15,7 @@ from parsers.nsys import functions
 from parsers.nsys.conditions import AllOf, AnyOf, Begins, Condition, Contains, Not, OneOf
 from parsers.nsys.dynamic import add_dynamic, own_layouts
 from parsers.nsys.functions import PREFIXES, canonical, function_kind
-from parsers.nsys.gpu import PROCESS_SHIFT, THREAD_MASK
+from parsers.nsys.gpu import PROCESS_SHIFT, THREAD_MASK, Owners
 from parsers.nsys.payload import FIELDS, Payloads
 from parsers.nsys.schema import DETAILS, NVTX
 from parsers.nsys.store import Block, Store, column
@@ -32,6 +32,7 @@ _KEPT_OPERATORS = (
     "autograd::engine::evaluate_function", "FSDP::", "FullyShardedDataParallel", "DistributedDataParallel",
     "torch.distributed", "Optimizer.", "PP:", "nccl:", "rccl:", "## ",
 )  # fmt: skip
+_COMPUTES = ("aten::", "prim::", "flash_attn::", "triton::", "transformer_engine::")
 # Ranges of compilers and mathematical libraries, which say nothing of communication or steps.
 _NOISE = (
     "XlaPass", "XlaDump", "XlaEmit", "XlaOptimize", "TSL:XlaPass", "TSL:XlaDump", "TSL:XlaEmit", "TSL:XlaOptimize",
@@ -46,7 +47,7 @@ class Ranges:
     Attributes:
         start: ns.
         end: ns.
-        process: as in `parsers.nsys.gpu.GpuRows`.
+        owner: number of the process (`parsers.nsys.gpu.Owners`).
         tid: number of the thread.
         name: number into ``names``.
         names: without what `emit_nvtx` adds.
@@ -56,8 +57,8 @@ class Ranges:
 
     start: Ints
     end: Ints
-    process: Ints
-    tid: Ints
+    owner: npt.NDArray[np.int16]
+    tid: npt.NDArray[np.int32]
     name: npt.NDArray[np.int32]
     names: list[str]
     sizes: npt.NDArray[np.int32]
@@ -71,7 +72,7 @@ class NcclRanges:
     Attributes:
         start: ns.
         end: ns; `NULL` where the range was not closed.
-        process: as in `parsers.nsys.gpu.GpuRows`.
+        owner: number of the process (`parsers.nsys.gpu.Owners`).
         tid: number of the thread.
         kind: what `parsers.nsys.functions.function_kind` says.
         name: number into ``names``.
@@ -86,7 +87,7 @@ class NcclRanges:
 
     start: Ints
     end: Ints
-    process: Ints
+    owner: npt.NDArray[np.int16]
     tid: Ints
     kind: npt.NDArray[np.int8]
     name: npt.NDArray[np.int32]
@@ -106,7 +107,7 @@ class NcclRanges:
         """Some of the ranges."""
         return replace(
             self,
-            **{name: getattr(self, name)[rows] for name in ("start", "end", "process", "tid", "kind", "name", "dtype")},
+            **{name: getattr(self, name)[rows] for name in ("start", "end", "owner", "tid", "kind", "name", "dtype")},
             said={name: values[rows] for name, values in self.said.items()},
         )
 
@@ -120,11 +121,11 @@ class Nvtx:
     read: int
 
 
-def read_nvtx(store: Store) -> Nvtx:
+def read_nvtx(store: Store, owners: Owners) -> Nvtx:
     """Read the ranges of a report."""
     domains = _nccl_domains(store)
     likely = _may_be_nccl(store, domains)
-    of_nccl, of_others = _NcclColumns(), _OtherColumns()
+    of_nccl, of_others = _NcclColumns(owners), _OtherColumns(owners)
     read = 0
     columns = ["start", "end", "eventType", "globalTid", "textId", "domainId"]
     for block in store.scan(
@@ -136,6 +137,7 @@ def read_nvtx(store: Store) -> Nvtx:
         of_nccl.add(store, block, names, is_nccl)
         of_others.add(block, names, ~is_nccl)
     noise: list[Condition] = [
+        Begins("text", _COMPUTES),
         AllOf([Contains("text", _OPERATOR_SIGNS), Contains("text", ("::",)), Not(Begins("text", _KEPT_OPERATORS))]),
         Begins("text", _NOISE),
     ]
@@ -187,8 +189,8 @@ def _is_nccl(block: Block, names: Sequence[str], domains: Ints) -> npt.NDArray[n
     inside = np.zeros(block.rows, np.bool_)
     for owner, number in domains.tolist():
         inside |= (process == owner) & (domain == number)
-    named = np.fromiter((function_kind(name) is not None for name in names), np.bool_, block.rows)
-    return inside | named
+    kinds = {name: function_kind(name) is not None for name in set(names)}
+    return inside | np.fromiter((kinds[name] for name in names), np.bool_, block.rows)
 
 
 def _capture_ends(store: Store) -> Ints:
@@ -202,7 +204,8 @@ def _capture_ends(store: Store) -> Ints:
 class _NcclColumns:
     """Ranges of NCCL as they are collected."""
 
-    def __init__(self) -> None:
+    def __init__(self, owners: Owners) -> None:
+        self._owners = owners
         self._chunks: list[dict[str, Ints]] = []
         self._names = Names()
         self._dtypes = Names()
@@ -235,7 +238,7 @@ class _NcclColumns:
             {
                 "start": block.ints["start"][rows],
                 "end": block.ints["end"][rows],
-                "process": globals_ >> PROCESS_SHIFT,
+                "owner": self._owners.numbers(globals_).astype(np.int64),
                 "tid": globals_ & THREAD_MASK,
                 "name": self._names.codes(called).astype(np.int64),
                 "dtype": self._dtypes.codes(payloads.dtype).astype(np.int64),
@@ -245,19 +248,19 @@ class _NcclColumns:
         )
 
     def finish(self, store: Store, capture_ends: Ints) -> NcclRanges:
-        wanted = ("start", "end", "process", "tid", "name", "dtype", "eventId", *FIELDS)
+        wanted = ("start", "end", "owner", "tid", "name", "dtype", "eventId", *FIELDS)
         empty = np.empty(0, np.int64)
         whole = {n: np.concatenate([chunk[n] for chunk in self._chunks]) if self._chunks else empty for n in wanted}
         add_dynamic(store, whole, self._dtypes)
         names = [str(name) for name in self._names]
         kinds = np.array([*(_kind_of(name) for name in names), functions.OTHER], np.int8)
-        order = np.lexsort((-whole["end"], whole["start"], whole["tid"], whole["process"]))
+        order = np.lexsort((-whole["end"], whole["start"], whole["tid"], whole["owner"]))
         whole = {name: values[order] for name, values in whole.items()}
         open_ = (whole["end"] == NULL) | np.isin(whole["end"], capture_ends) | (whole["end"] < whole["start"])
         return NcclRanges(
             start=whole["start"],
             end=np.where(open_, NULL, whole["end"]),
-            process=whole["process"],
+            owner=whole["owner"].astype(np.int16),
             tid=whole["tid"],
             kind=kinds[whole["name"]],
             name=whole["name"].astype(np.int32),
@@ -278,8 +281,9 @@ def _kind_of(name: str) -> int:
 class _OtherColumns:
     """Other ranges as they are collected."""
 
-    def __init__(self) -> None:
-        self._chunks: list[tuple[Ints, ...]] = []
+    def __init__(self, owners: Owners) -> None:
+        self._owners = owners
+        self._chunks: list[tuple[npt.NDArray[Any], ...]] = []
         self._names = Names()
         self._sizes = Names()
 
@@ -294,29 +298,22 @@ class _OtherColumns:
             (
                 block.ints["start"][rows],
                 block.ints["end"][rows],
-                globals_ >> PROCESS_SHIFT,
-                globals_ & THREAD_MASK,
-                self._names.codes([_bare(text) for text in texts]).astype(np.int64),
-                self._sizes.codes([_sizes(text) for text in texts]).astype(np.int64),
+                self._owners.numbers(globals_),
+                (globals_ & THREAD_MASK).astype(np.int32),
+                self._names.codes([_bare(text) for text in texts]),
+                self._sizes.codes([_sizes(text) for text in texts]),
             )
         )
 
     def finish(self) -> Ranges:
-        empty = np.empty(0, np.int64)
-        columns = [np.concatenate(c) for c in zip(*self._chunks, strict=True)] if self._chunks else [empty] * 6
-        order = np.lexsort((-columns[1], columns[0], columns[3], columns[2]))
-        start, end, process, tid, name, sizes = (values[order] for values in columns)
-        texts = [str(text) for text in self._sizes]
-        return Ranges(
-            start,
-            end,
-            process,
-            tid,
-            name.astype(np.int32),
-            [str(n) for n in self._names],
-            sizes.astype(np.int32),
-            texts,
+        empty: tuple[npt.NDArray[Any], ...] = tuple(
+            np.empty(0, kind) for kind in (np.int64, np.int64, np.int16, np.int32, np.int32, np.int32)
         )
+        columns = [np.concatenate(chunks) for chunks in zip(*(self._chunks or [empty]), strict=True)]
+        order = np.lexsort((-columns[1], columns[0], columns[3], columns[2]))
+        start, end, owner, tid, name, sizes = (values[order] for values in columns)
+        texts = [str(text) for text in self._sizes]
+        return Ranges(start, end, owner, tid, name, [str(n) for n in self._names], sizes, texts)
 
 
 def _bare(text: str) -> str:

@@ -9,11 +9,12 @@ from parsers.nsys.build import Report, rank_trace
 from parsers.nsys.communicators import log_of
 from parsers.nsys.dynamic import nccl_version
 from parsers.nsys.facts import captured_output, read_facts
-from parsers.nsys.gpu import read_gpu, read_launches
+from parsers.nsys.gpu import Owners, read_gpu, read_launches
 from parsers.nsys.identity import Seat, identities
 from parsers.nsys.marks import sort_out
 from parsers.nsys.nvtx import read_nvtx
 from parsers.nsys.seats import find_seats
+from parsers.nsys.shares import divide
 from parsers.nsys.store import Store
 from parsers.nsys.work import link_work
 from parsers.tables import RankTrace
@@ -36,15 +37,17 @@ def read_store(store: Store, path: Path, name: str, file_bytes: int) -> list[Ran
     Raises:
         InputError: the report holds neither work of a GPU nor ranges of communication.
     """
-    gpu = read_gpu(store)
-    launches = read_launches(store, gpu)
-    nvtx = read_nvtx(store)
+    owners = Owners()
+    gpu = read_gpu(store, owners)
+    launches = read_launches(store, gpu, owners)
+    nvtx = read_nvtx(store, owners)
     facts = read_facts(store)
     log = log_of(captured_output(store), name)
-    links = link_work(store, gpu, launches, nvtx.nccl)
+    links = link_work(store, owners, gpu, launches, nvtx.nccl)
     report = Report(
         name=name,
         file_bytes=file_bytes,
+        owners=owners,
         gpu=gpu,
         launches=launches,
         nvtx=nvtx,
@@ -63,5 +66,9 @@ def read_store(store: Store, path: Path, name: str, file_bytes: int) -> list[Ran
         hint = "capture with: nsys profile --trace=cuda,nvtx --cuda-graph-trace=node"
         raise InputError("holds no work of a GPU and no ranges of NCCL or PyTorch", path=name, hint=hint)
     who, notes = identities([Seat(part.process, part.device, part.members) for part in seats], facts, path)
-    traces = [rank_trace(report, part, identity, notes) for part, identity in zip(seats, who, strict=True)]
+    shares = divide(report, seats)
+    traces = [
+        rank_trace(report, part, share, identity, notes)
+        for part, share, identity in zip(seats, shares, who, strict=True)
+    ]
     return sorted(traces, key=lambda trace: (trace.identity.rank is None, trace.identity.rank or 0))

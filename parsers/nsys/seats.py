@@ -11,14 +11,11 @@ import numpy.typing as npt
 
 from parsers.columns import NULL, Ints
 from parsers.nsys.communicators import Member, members_of, shows_beginning, with_log
-from parsers.nsys.gpu import KERNEL, THREAD_MASK
+from parsers.nsys.gpu import KERNEL, THREAD_MASK, wide
 from parsers.nsys.work import launch_of
 
 if TYPE_CHECKING:
     from parsers.nsys.build import Report
-
-Rows = Ints | None
-"""Numbers of rows; None for all of a table."""
 
 
 @dataclass(frozen=True)
@@ -26,10 +23,10 @@ class Part:
     """One rank's share of a report.
 
     Attributes:
-        process: as in `parsers.nsys.gpu.GpuRows`.
+        owner: number of its process.
+        process: the process's global id without the thread's bits.
         device: CUDA device; None where the process used no GPU, or its number is not recorded.
-        gpu: its rows of the GPU table.
-        launches: its rows of the launches.
+        whole: whether all rows of the process are its own, on whatever GPU.
         nccl: its ranges of NCCL.
         others: its other ranges.
         members: its places in communicators.
@@ -37,10 +34,10 @@ class Part:
         left_out: rows of other GPUs of the process that belong to no rank.
     """
 
+    owner: int
     process: int
     device: int | None
-    gpu: Rows
-    launches: Rows
+    whole: bool
     nccl: Ints
     others: Ints
     members: tuple[Member, ...]
@@ -52,6 +49,11 @@ class Part:
         """The operating system's number of the process."""
         return self.process & THREAD_MASK
 
+    def gpu_rows(self, report: Report) -> npt.NDArray[np.bool_]:
+        """Its rows of the report's GPU table."""
+        mine: npt.NDArray[np.bool_] = report.gpu.owner == self.owner
+        return mine if self.whole else mine & (report.gpu.device == (-1 if self.device is None else self.device))
+
 
 def find_seats(report: Report) -> list[Part]:
     """Divide a report by processes, and processes by the GPUs on which they communicate.
@@ -60,84 +62,87 @@ def find_seats(report: Report) -> list[Part]:
     several (as JAX does, and nccl-tests) is as many ranks. Where nothing communicates, every GPU that ran kernels is
     one. Processes without a GPU count where they called NCCL or an operator of communication.
     """
-    gpu, nccl, others = report.gpu, report.nvtx.nccl, report.nvtx.others
-    processes = np.unique(gpu.process).tolist()
-    parts: list[Part] = []
-    for process in processes:
-        devices, extra = _devices(report, process)
-        parts += _share(report, process, devices, extra, alone=len(processes) == 1)
-    talking = np.concatenate([nccl.process, others.process[report.kinds.layer >= 0]])
-    return parts + [_without_gpu(report, process) for process in sorted(set(talking.tolist()) - set(processes))]
+    nccl, others = report.nvtx.nccl, report.nvtx.others
+    owners = np.unique(report.gpu.owner).tolist()
+    parts = [part for owner in owners for part in _share(report, owner)]
+    talking = np.concatenate([nccl.owner, others.owner[report.kinds.layer >= 0]])
+    return parts + [_part(report, owner, None, whole=True) for owner in sorted(set(talking.tolist()) - set(owners))]
 
 
-def _devices(report: Report, process: int) -> tuple[list[int], int]:
-    """The GPUs of a process that are ranks, and how many rows ran on its others."""
+def _share(report: Report, owner: int) -> list[Part]:
+    """The ranks of one process with GPUs."""
     gpu = report.gpu
-    mine = gpu.process == process
+    mine = gpu.owner == owner
     device = gpu.device[mine]
     used, count = np.unique(device, return_counts=True)
     if len(used) == 1:
-        return used.tolist(), 0
+        return [_part(report, owner, used[0], whole=True)]
     rows = report.links.gpu_row
-    talking = np.unique(gpu.device[rows[gpu.process[rows] == process]])
+    talking = np.unique(gpu.device[rows[gpu.owner[rows] == owner]])
     computing = np.unique(device[gpu.kind[mine] == KERNEL])
     chosen = talking if len(talking) else computing if len(computing) else used[:1]
-    return chosen.tolist(), int(count[~np.isin(used, chosen)].sum())
+    extra = int(count[~np.isin(used, chosen)].sum())
+    if len(chosen) == 1:
+        return [_part(report, owner, chosen[0], whole=False, left_out=extra)]
+    return _several(report, owner, chosen.tolist(), extra)
 
 
-def _share(report: Report, process: int, devices: Sequence[int], extra: int, *, alone: bool) -> list[Part]:
-    gpu, launches, nvtx = report.gpu, report.launches, report.nvtx
-    nccl = np.flatnonzero(nvtx.nccl.process == process)
-    others = np.flatnonzero(nvtx.others.process == process)
-    from_start = shows_beginning(nvtx.nccl.take(nccl))
-    members = members_of(nvtx.nccl.take(nccl))
-    if len(devices) == 1:
-        whole = alone and not extra
-        mine = None if whole else np.flatnonzero((gpu.process == process) & (gpu.device == devices[0]))
-        own = None if whole and (launches.process == process).all() else _launches_of(report, process, mine)
-        known = with_log(members, report.log, process & THREAD_MASK, None)
-        device = None if devices[0] < 0 else devices[0]
-        return [Part(process, device, mine, own, nccl, others, tuple(known), from_start, extra)]
-    parts = []
-    owner = _owner_of_ranges(report, process, devices, nccl)
-    threads = _threads(report, process)
-    other_owner = np.array([threads.get(tid, -1) for tid in nvtx.others.tid[others].tolist()], np.int64)
-    for device in devices:
-        mine = np.flatnonzero((gpu.process == process) & (gpu.device == device))
-        known = [member for member in members if member.device in (None, device)]
-        known = with_log(known, report.log, process & THREAD_MASK, device)
-        parts.append(
-            Part(
-                process,
-                device,
-                mine,
-                _launches_of(report, process, mine),
-                nccl[owner == device],
-                others[(other_owner == device) | (other_owner == -1)],
-                tuple(known),
-                from_start,
-                extra if device == devices[0] else 0,
-            )
+def _part(report: Report, owner: int, device: int | None, *, whole: bool, left_out: int = 0) -> Part:
+    nvtx, process = report.nvtx, report.owners.values[owner]
+    nccl = np.flatnonzero(nvtx.nccl.owner == owner)
+    members = with_log(members_of(nvtx.nccl.take(nccl)), report.log, process & THREAD_MASK, None)
+    return Part(
+        owner=owner,
+        process=process,
+        device=None if device is None or device < 0 else int(device),
+        whole=whole,
+        nccl=nccl,
+        others=np.flatnonzero(nvtx.others.owner == owner),
+        members=tuple(members),
+        from_start=shows_beginning(nvtx.nccl.take(nccl)),
+        left_out=left_out,
+    )
+
+
+def _several(report: Report, owner: int, devices: Sequence[int], extra: int) -> list[Part]:
+    """The ranks of a process that communicates on several GPUs."""
+    nvtx, process = report.nvtx, report.owners.values[owner]
+    whole = _part(report, owner, None, whole=True)
+    members = members_of(nvtx.nccl.take(whole.nccl))
+    threads = _threads(report, owner)
+    of_nccl = _owner_of_ranges(report, whole.nccl, devices, threads)
+    of_others = np.array([threads.get(tid, -1) for tid in nvtx.others.tid[whole.others].tolist()], np.int64)
+    return [
+        Part(
+            owner=owner,
+            process=process,
+            device=device,
+            whole=False,
+            nccl=whole.nccl[of_nccl == device],
+            others=whole.others[(of_others == device) | (of_others == -1)],
+            members=tuple(
+                with_log(
+                    [member for member in members if member.device in (None, device)],
+                    report.log,
+                    process & THREAD_MASK,
+                    device,
+                )
+            ),
+            from_start=whole.from_start,
+            left_out=extra if device == devices[0] else 0,
         )
-    return parts
+        for device in devices
+    ]
 
 
-def _launches_of(report: Report, process: int, rows: Rows) -> Ints:
-    """The launches of a process behind the given rows of the GPU table (all of its rows for None)."""
-    launches, gpu = report.launches, report.gpu
-    mine = np.flatnonzero(launches.process == process)
-    wanted = gpu.correlation[gpu.process == process] if rows is None else gpu.correlation[rows]
-    kept: Ints = mine[np.isin(launches.correlation[mine], wanted)]
-    return kept
-
-
-def _threads(report: Report, process: int) -> dict[int, int]:
-    """The GPU on which a thread launched most, for threads that launched at all."""
+def _threads(report: Report, owner: int) -> dict[int, int]:
+    """The GPU on which a thread launched most, for threads that launched more than half of their work there."""
     gpu, launches = report.gpu, report.launches
-    rows = np.flatnonzero(gpu.process == process)
+    rows = np.flatnonzero(gpu.owner == owner)
     launch = launch_of(launches, gpu, rows)
     rows, launch = rows[launch >= 0], launch[launch >= 0]
-    pairs, count = np.unique(np.stack([launches.tid[launch], gpu.device[rows]], axis=1), axis=0, return_counts=True)
+    columns = np.stack([wide(launches.tid, launch), wide(gpu.device, rows)], axis=1)
+    pairs, count = np.unique(columns, axis=0, return_counts=True)
     best: dict[int, tuple[int, int]] = {}
     for (tid, device), number in zip(pairs.tolist(), count.tolist(), strict=True):
         best[tid] = max(best.get(tid, (0, 0)), (number, device))
@@ -145,36 +150,14 @@ def _threads(report: Report, process: int) -> dict[int, int]:
     return {tid: device for tid, (number, device) in best.items() if 2 * number > total[tid]}
 
 
-def _owner_of_ranges(report: Report, process: int, devices: Sequence[int], rows: Ints) -> npt.NDArray[np.int64]:
+def _owner_of_ranges(report: Report, rows: Ints, devices: Sequence[int], threads: dict[int, int]) -> Ints:
     """The GPU of each range of NCCL: that of its kernel, else of its payload, else of its thread, else the first."""
     gpu, links, nccl = report.gpu, report.links, report.nvtx.nccl
-    by_link = {
-        link: device
-        for link, device in zip(links.gpu_link.tolist(), gpu.device[links.gpu_row].tolist(), strict=True)
-        if link != NULL
-    }
-    threads = _threads(report, process)
-    said = nccl.said["device"]
+    by_link = dict(zip(links.gpu_link.tolist(), gpu.device[links.gpu_row].tolist(), strict=True))
+    by_link.pop(NULL, None)
+    said = zip(links.of_range[rows].tolist(), nccl.said["device"][rows].tolist(), nccl.tid[rows].tolist(), strict=True)
     owner = [
-        by_link.get(link) if link in by_link else device if device in devices else threads.get(tid, devices[0])
-        for link, device, tid in zip(
-            links.of_range[rows].tolist(), said[rows].tolist(), nccl.tid[rows].tolist(), strict=True
-        )
+        by_link[link] if link in by_link else device if device in devices else threads.get(tid, devices[0])
+        for link, device, tid in said
     ]
     return np.array(owner, np.int64)
-
-
-def _without_gpu(report: Report, process: int) -> Part:
-    nvtx = report.nvtx
-    nccl = np.flatnonzero(nvtx.nccl.process == process)
-    members = with_log(members_of(nvtx.nccl.take(nccl)), report.log, process & THREAD_MASK, None)
-    return Part(
-        process=process,
-        device=None,
-        gpu=np.empty(0, np.int64),
-        launches=np.empty(0, np.int64),
-        nccl=nccl,
-        others=np.flatnonzero(nvtx.others.process == process),
-        members=tuple(members),
-        from_start=shows_beginning(nvtx.nccl.take(nccl)),
-    )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from parsers.columns import NULL, Ints
 from parsers.nsys.functions import ANY_KERNEL, CALL, word_of_kernel
-from parsers.nsys.gpu import CAPTURE_BEGINS, PEER, PROCESS_SHIFT, THREAD_MASK, GpuRows, Launches
+from parsers.nsys.gpu import CAPTURE_BEGINS, PEER, PROCESS_SHIFT, THREAD_MASK, GpuRows, Launches, Owners, wide
 from parsers.nsys.linking import Work, link
 from parsers.nsys.nvtx import NcclRanges
 from parsers.nsys.schema import GRAPH_NODES
@@ -43,7 +44,7 @@ class NcclLinks:
     by_order: int
 
 
-def link_work(store: Store, gpu: GpuRows, launches: Launches, ranges: NcclRanges) -> NcclLinks:
+def link_work(store: Store, owners: Owners, gpu: GpuRows, launches: Launches, ranges: NcclRanges) -> NcclLinks:
     """Find NCCL's kernels and copies and match them with its calls."""
     word_of_name = [ANY_KERNEL if name == PEER else word_of_kernel(name) for name in gpu.names]
     words = np.array([*(-1 if word is None else word for word in word_of_name), -1], np.int64)
@@ -52,7 +53,7 @@ def link_work(store: Store, gpu: GpuRows, launches: Launches, ranges: NcclRanges
     replayed = np.zeros(len(rows), np.bool_) if gpu.graph is None else gpu.graph[rows] != NULL
     launch = launch_of(launches, gpu, rows)
     calls = np.flatnonzero((ranges.kind == CALL) & (ranges.end != NULL))
-    nodes = _Nodes(store, gpu, rows[replayed], word[replayed])
+    nodes = _Nodes(store, owners, gpu, rows[replayed], word[replayed])
     made = link(ranges, calls, nodes.work, regions_only=True)
     captured = _in_capture(ranges, launches) | (made.of_call != NULL)
     known = launch >= 0
@@ -61,7 +62,7 @@ def link_work(store: Store, gpu: GpuRows, launches: Launches, ranges: NcclRanges
         ranges,
         calls[~captured[calls]],
         Work(
-            process=gpu.process[rows[direct]],
+            owner=wide(gpu.owner, rows[direct]),
             tid=_or_null(launches.tid, launch, known)[direct],
             moment=_or_null(launches.start, launch, known)[direct],
             began=gpu.start[rows[direct]],
@@ -79,20 +80,26 @@ def link_work(store: Store, gpu: GpuRows, launches: Launches, ranges: NcclRanges
 def launch_of(launches: Launches, gpu: GpuRows, rows: Ints) -> Ints:
     """The call that launched each row of the GPU table: the first one with its correlation, -1 for none."""
     out = np.full(len(rows), -1, np.int64)
-    for process in np.unique(gpu.process[rows]).tolist():
-        own = np.flatnonzero(launches.process == process)
+    for owner in np.unique(gpu.owner[rows]).tolist():
+        mine = np.flatnonzero(gpu.owner[rows] == owner)
+        wanted = wide(gpu.correlation, rows[mine])
+        own = np.flatnonzero(launches.owner == owner)
+        own = own[_among(wide(launches.correlation, own), np.unique(wanted))]
         if not len(own):
             continue
         own = own[np.lexsort((launches.start[own], launches.correlation[own]))]
-        known = launches.correlation[own]
-        mine = np.flatnonzero(gpu.process[rows] == process)
-        wanted = gpu.correlation[rows[mine]]
+        known = wide(launches.correlation, own)
         place = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
         out[mine] = np.where(known[place] == wanted, own[place], -1)
     return out
 
 
-def _or_null(values: Ints, rows: Ints, known: npt.NDArray[np.bool_]) -> Ints:
+def _among(values: Ints, ascending: Ints) -> npt.NDArray[np.bool_]:
+    place = np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)
+    return np.asarray(ascending[place] == values, dtype=np.bool_)
+
+
+def _or_null(values: npt.NDArray[Any], rows: Ints, known: npt.NDArray[np.bool_]) -> Ints:
     return np.where(known, values[np.maximum(rows, 0)], NULL) if len(values) else np.full(len(rows), NULL, np.int64)
 
 
@@ -100,10 +107,10 @@ def _in_capture(ranges: NcclRanges, launches: Launches) -> npt.NDArray[np.bool_]
     """Calls between the beginning and the end of a stream capture of their thread."""
     found = np.zeros(len(ranges.start), np.bool_)
     captures = launches.captures
-    for process, tid in {(process, tid) for process, tid, _, _ in captures.tolist()}:
-        own = captures[(captures[:, 0] == process) & (captures[:, 1] == tid)]
+    for owner, tid in {(owner, tid) for owner, tid, _, _ in captures.tolist()}:
+        own = captures[(captures[:, 0] == owner) & (captures[:, 1] == tid)]
         own = own[np.argsort(own[:, 2], kind="stable")]
-        mine = np.flatnonzero((ranges.process == process) & (ranges.tid == tid) & (ranges.kind == CALL))
+        mine = np.flatnonzero((ranges.owner == owner) & (ranges.tid == tid) & (ranges.kind == CALL))
         place = np.searchsorted(own[:, 2], ranges.start[mine], side="right") - 1
         found[mine] = (place >= 0) & (own[np.maximum(place, 0), 3] == CAPTURE_BEGINS)
     return found
@@ -112,15 +119,15 @@ def _in_capture(ranges: NcclRanges, launches: Launches) -> npt.NDArray[np.bool_]
 class _Nodes:
     """The nodes of CUDA graphs from which NCCL's kernels were replayed, and where each was made."""
 
-    def __init__(self, store: Store, gpu: GpuRows, rows: Ints, word: Ints) -> None:
+    def __init__(self, store: Store, owners: Owners, gpu: GpuRows, rows: Ints, word: Ints) -> None:
         self._rows = rows
-        graph = gpu.graph[rows] if gpu.graph is not None else rows
-        keys = np.stack([gpu.process[rows], graph], axis=1)
+        graph = wide(gpu.graph, rows) if gpu.graph is not None else rows
+        keys = np.stack([wide(gpu.owner, rows), graph], axis=1)
         nodes, first, which = np.unique(keys, axis=0, return_index=True, return_inverse=True)
         self._node_of_row = which.ravel()
-        tid, moment = _creation(store, nodes) if len(nodes) else (graph, graph)
+        tid, moment = _creation(store, owners, nodes) if len(nodes) else (graph, graph)
         self.work = Work(
-            process=nodes[:, 0], tid=tid, moment=moment, began=np.where(moment == NULL, 0, moment), word=word[first]
+            owner=nodes[:, 0], tid=tid, moment=moment, began=np.where(moment == NULL, 0, moment), word=word[first]
         )
 
     def replays(self, of_call: Ints, of_node: Ints) -> tuple[Ints, Ints, Ints]:
@@ -136,16 +143,17 @@ class _Nodes:
         return self._rows[known], first[links], count[links]
 
 
-def _creation(store: Store, nodes: Ints) -> tuple[Ints, Ints]:
+def _creation(store: Store, owners: Owners, nodes: Ints) -> tuple[Ints, Ints]:
     """Thread and time at which each node was made; graphs that are instantiated get copies of their nodes."""
     columns = column(store, GRAPH_NODES, "start", "globalTid", "graphNodeId", "originalGraphNodeId")
     made: dict[tuple[int, int], tuple[int, int, int]] = {}
-    for start, owner, node, original in zip(*(values.tolist() for values in columns.values()), strict=True):
-        made.setdefault((owner >> PROCESS_SHIFT, node), (start, owner & THREAD_MASK, original))
+    for start, thread, node, original in zip(*(values.tolist() for values in columns.values()), strict=True):
+        owner = owners.number(thread >> PROCESS_SHIFT)
+        made.setdefault((owner, node), (start, thread & THREAD_MASK, original))
     tid, moment = np.full(len(nodes), NULL, np.int64), np.full(len(nodes), NULL, np.int64)
-    for index, (process, node) in enumerate(nodes.tolist()):
+    for index, (owner, node) in enumerate(nodes.tolist()):
         for _ in range(_LONGEST_CHAIN):
-            found = made.get((process, node))
+            found = made.get((owner, node))
             if found is None:
                 break
             moment[index], tid[index], original = found
