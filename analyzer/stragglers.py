@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from analyzer import intervals
-from analyzer.findings.base import NOISE
 from analyzer.intervals import Floats, Ints
 from analyzer.matching import Matching, Meetings
 from analyzer.matching.collectives import SYMMETRIC
@@ -27,6 +26,9 @@ EXPLAINS = 0.8
 
 IMPACT = 0.1
 """Share of all waiting that a rank must cause to be called a straggler: with less, fixing it changes nothing much."""
+
+NOISE = 0.01
+"""Share of a step below which a rank is not late: steps of a healthy job vary by that much (Llama 3, 3.3.4)."""
 
 BOUNDARY = 3.0
 """The first collective of a capture is left out where its waits exceed those of every other by this factor: profilers

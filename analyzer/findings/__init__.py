@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from analyzer.findings import exposed, inputs, layout, traffic
+from analyzer.findings import causes, exposed, inputs, layout, traffic, waiting
 from analyzer.findings.base import Facts
 from analyzer.model import Finding
 
@@ -19,6 +19,13 @@ _RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     layout.regather,
     exposed.exposed,
     exposed.same_stream,
+    causes.exposed_causes,
+    causes.overlap_tax,
+    causes.bubble,
+    waiting.late_ranks,
+    waiting.slow_link,
+    waiting.disagreements,
+    waiting.unknown_waiting,
     traffic.dtypes,
     traffic.ledger_bytes,
 )

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from analyzer.measured import Measured
 from analyzer.model import CollectiveRow, Exposure, Finding, LayoutDoc, LedgerDoc, Trust
+
+if TYPE_CHECKING:
+    from analyzer.timing import Timing
 
 NOISE = 0.01
 """Share of a step below which time is not worth a finding: steps of a healthy job vary by 1 to 2 % (Llama 3, 3.3.4)."""
@@ -28,6 +32,7 @@ class Facts:
     exposure: Exposure | None
     ledger: LedgerDoc | None
     ledger_refused: str | None
+    timing: Timing | None = None
 
 
 def finding(

@@ -1,0 +1,74 @@
+"""Who waits for whom, and what cannot be known about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from analyzer.findings.base import NOISE, Facts, finding
+from analyzer.model import Finding
+from analyzer.stragglers import late_steps
+from analyzer.words import plural
+
+
+def late_ranks(facts: Facts) -> Iterator[Finding]:
+    """Ranks that the others wait for."""
+    if facts.timing is None:
+        return
+    for late in facts.timing.late:
+        why = f"Cause: {late.cause}." if late.cause else "No single cause explains it."
+        yield finding(
+            "rank.late",
+            "warning",
+            f"the others wait for rank {late.rank}",
+            f"It arrives {late.late_us_per_step:,.0f} µs later than the others, {late_steps(late)}, and causes "
+            f"{late.share_of_waits * 100:.0f} % of all waiting (last in {late.last[0]} of {late.last[1]} collectives). "
+            f"{why}",
+            ranks=[late.rank],
+            cost=late.late_us_per_step,
+        )
+
+
+def slow_link(facts: Facts) -> Iterator[Finding]:
+    """Ranks in which all slow groups meet."""
+    link = None if facts.timing is None else facts.timing.link
+    if link is not None:
+        yield finding(
+            "link.slow",
+            "warning",
+            f"transfers are slow wherever {plural(len(link.ranks), 'rank')} take part",
+            "All groups that are slower than their equals have these ranks in common, and no other group has: look at "
+            "their links.",
+            ranks=link.ranks,
+            cost=link.lost_us_per_step,
+        )
+
+
+def disagreements(facts: Facts) -> Iterator[Finding]:
+    """Collectives on which the ranks do not agree."""
+    for item in () if facts.timing is None else facts.timing.differences:
+        yield finding(
+            f"comm.{item.state.lower()}",
+            "warning",
+            f"ranks do not agree on {plural(item.count, 'collective')} ({item.state})",
+            f"{item.detail[0].upper()}{item.detail[1:]}.",
+            ranks=item.ranks,
+        )
+
+
+def unknown_waiting(facts: Facts) -> Iterator[Finding]:
+    """How much waiting there was at least, where it could not be measured."""
+    timing, exposure = facts.timing, facts.exposure
+    if timing is None or exposure is None or not timing.bound:
+        return
+    least = sum(timing.bound.values())
+    if least >= NOISE * exposure.step_us:
+        why = f"{timing.refused[0].upper()}{timing.refused[1:]}. " if timing.refused else ""
+        by_dim = ", ".join(f"{dim} {us:,.0f} µs" for dim, us in sorted(timing.bound.items(), key=lambda i: -i[1]) if us)
+        yield finding(
+            "wait.bound",
+            "info",
+            f"at least {least:,.0f} µs per step of communication is waiting",
+            f"{why}Calls of one kind and payload transfer the same, so what they take longer than the shortest of them "
+            f"is waiting ({by_dim}). This is a lower bound: the shortest may have waited too.",
+            cost=least,
+        )
