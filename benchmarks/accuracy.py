@@ -26,7 +26,7 @@ from benchmarks.scoring.cases import ROOT, Case
 from benchmarks.scoring.run import Result, results
 from benchmarks.synthesis.matrix import entries
 
-SOURCES = ("bundled", "captured", "published", "generated")
+SOURCES = ("bundled", "captured", "published", "generated", "layouts")
 MARKS = re.compile(r"(<!-- accuracy:begin -->\n).*?(<!-- accuracy:end -->)", re.DOTALL)
 
 
@@ -37,6 +37,7 @@ def chosen(sources: list[str], scope: str, shared: Path | None, pattern: str) ->
         "captured": lambda: cases.captured(shared),
         "published": lambda: cases.published(shared),
         "generated": lambda: cases.generated(entries(scope)),
+        "layouts": lambda: cases.layouts(shared),
     }
     for case in chain.from_iterable(ways[source]() for source in sources):
         if fnmatch.fnmatch(case.name, pattern):

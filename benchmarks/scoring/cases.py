@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks.scoring.answers import DEGREES, Truth, truth_of
 from benchmarks.synthesis.matrix import Entry
+from benchmarks.synthesis.published import BRIDGE, MLPERF, bridge, mlperf
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -19,7 +20,7 @@ class Case:
 
     Attributes:
         name: of the job.
-        source: ``bundled``, ``captured``, ``published`` or ``generated``.
+        source: ``bundled``, ``captured``, ``published``, ``generated`` or ``layouts``.
         folder: of its traces; None for one that has yet to be generated.
         truth: what is right, where the folder does not say it.
         entry: how to generate it.
@@ -79,6 +80,16 @@ def generated(entries: Iterator[Entry]) -> Iterator[Case]:
     """Jobs to simulate."""
     for entry in entries:
         yield Case(entry.spec.name(), "generated", entry=entry)
+
+
+def layouts(shared: Path | None) -> Iterator[Case]:
+    """Published configurations to simulate, where their tables are there: a few ranks of each."""
+    if shared is None:
+        return
+    tables = shared / "data" / "tables"
+    for name, read in ((MLPERF, mlperf), *((name, bridge) for name in BRIDGE)):
+        for spec in read(tables / name) if (tables / name).is_file() else ():
+            yield Case(spec.name(), "layouts", entry=Entry(spec, ("a", "b", "c"), "published"))
 
 
 def _folders(parent: Path, source: str) -> Iterator[Case]:

@@ -15,6 +15,7 @@ SOURCES = {
     "captured": "more captured jobs of the same kind, not part of the repository",
     "published": "real GPU traces from public repositories whose layout is stated or follows from their contents",
     "generated": "simulated jobs (`benchmarks/synthesis/`): NCCL-style traces at four metadata levels",
+    "layouts": "simulated jobs of published configurations (MLPerf Training, Megatron-Bridge), a few ranks of each",
 }
 
 
@@ -115,7 +116,8 @@ def _parts(results: Sequence[Result]) -> Iterator[str]:
         if some:
             yield f"## Cases: {source}"
             yield markdown(cases(some))
-    made = [r for r in results if r.source == "generated"]
-    if made:
-        yield "## Cases: generated"
-        yield markdown(by_level(made))
+    for source in ("generated", "layouts"):
+        some = [r for r in results if r.source == source]
+        if some:
+            yield f"## Cases: {source}"
+            yield markdown(by_level(some))

@@ -135,23 +135,35 @@ class Writer:
             yield self._runtime(done, event["args"]["External id"])
             gpu.append(self._on_gpu(done, op.name, event["args"]["External id"], {}))
             return
-        outer: int | None = None
+        call, mark = None, None
         if op.recorded and self.writing.level != "d":
-            share = done.cpu_dur_us / len(op.messages)
-            for place, message in enumerate(op.messages):
-                for event in self._call(op, message, done, done.cpu_us + place * share, share * 0.96):
-                    if event["name"] == "record_param_comms":
-                        outer = event["args"]["External id"]
-                    yield event
+            for event in self._recorded(op, done):
+                yield event
+                if event["name"] == "record_param_comms":
+                    call = event["args"]["External id"]
+                elif event["cat"] == "user_annotation":
+                    mark = event["args"]["External id"]
         if op.messages[0].group.size < 2:
             return
-        yield self._runtime(done, outer)
-        args = {} if outer is None or op.batched or not op.sizes_known else self._kernel_args(op.messages[0], done)
+        call = None if op.batched else call
+        yield self._runtime(done, call)
+        args = {} if call is None or not op.sizes_known else self._kernel_args(op.messages[0], done)
         name = op.kernel or kernel_name(op.messages[0], self.writing.library)
-        gpu.append(self._on_gpu(done, name, outer, args))
-        word = self._annotation(op)
-        if outer is not None:
-            gpu.append(self._gpu_annotation(done, word, outer))
+        gpu.append(self._on_gpu(done, name, call, args))
+        if mark is not None:
+            gpu.append(self._gpu_annotation(done, self._annotation(op), mark))
+
+    def _recorded(self, op: Launch, done: Done) -> Iterator[Event]:
+        """What c10d records of a launch: its calls; of a batch, the end of the group after them, where it launches.
+
+        `ncclGroupEnd` runs when the scopes of the sends and receives have closed (pytorch/pytorch#194693).
+        """
+        whole = done.cpu_dur_us * (0.5 if op.batched else 1.0)
+        share = whole / len(op.messages)
+        for place, message in enumerate(op.messages):
+            yield from self._call(op, message, done, done.cpu_us + place * share, share * 0.96)
+        if op.batched:
+            yield self._x("user_annotation", "nccl:coalesced", done.thread, done.cpu_us + whole, whole * 0.9, {})
 
     def _annotation(self, op: Launch) -> str:
         if op.batched:
@@ -172,10 +184,9 @@ class Writer:
             yield self._x("cpu_op", f"_c10d_functional::{message.functional}", done.thread, ts, dur, outer)
         yield self._x("cpu_op", f"c10d::{message.words[1]}", done.thread, ts + dur * 0.04, dur * 0.92, dims)
         yield self._x("cpu_op", "record_param_comms", done.thread, ts + dur * 0.1, dur * 0.84, self._meta(op, message))
-        if not op.batched or message is op.messages[-1]:
-            word = self._annotation(op)
-            inner = {"Input Dims": [list(message.shape or [message.in_n])]} if shapes and not op.batched else {}
-            yield self._x("user_annotation", word, done.thread, ts + dur * 0.2, dur * 0.7, inner)
+        if not op.batched:
+            inner = {"Input Dims": [list(message.shape or [message.in_n])]} if shapes else {}
+            yield self._x("user_annotation", self._annotation(op), done.thread, ts + dur * 0.2, dur * 0.7, inner)
 
     def _meta(self, op: Launch, message: Message) -> Event:
         """Arguments of ``record_param_comms``."""
