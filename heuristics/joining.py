@@ -210,7 +210,31 @@ def _members(sources: Iterable[RankTrace]) -> dict[str, tuple[int, ...]]:
                 continue
             if set(found.setdefault(name, ranks)) != set(ranks):
                 doubtful.add(name)
+    for name, ranks in _members_of_logs(sources).items():
+        if set(found.setdefault(name, ranks)) != set(ranks):
+            doubtful.add(name)
     return {name: ranks for name, ranks in found.items() if name not in doubtful}
+
+
+def _members_of_logs(sources: Iterable[RankTrace]) -> dict[str, tuple[int, ...]]:
+    """Ranks by communicator, put together from the logs of its members, which may be files of their own."""
+    from parsers.nccl_log import NcclLog
+
+    places: dict[str, dict[int, int]] = {}
+    sizes: dict[str, int] = {}
+    for log in dict.fromkeys(s.witness for s in sources if isinstance(s.witness, NcclLog)):
+        columns = log.processes.select(["host", "pid", "rank"]).to_pylist()
+        rank_of = {(row["host"], row["pid"]): row["rank"] for row in columns if row["rank"] is not None}
+        for row in log.communicators.select(["group", "host", "pid", "rank", "size"]).to_pylist():
+            rank = rank_of.get((row["host"], row["pid"]))
+            if rank is not None:
+                places.setdefault(row["group"], {})[row["rank"]] = rank
+                sizes[row["group"]] = row["size"]
+    return {
+        group: tuple(of[place] for place in range(sizes[group]))
+        for group, of in places.items()
+        if len(of) == sizes[group] and set(of) == set(range(sizes[group]))
+    }
 
 
 def _with_members(trace: RankTrace, members: Mapping[str, tuple[int, ...]]) -> RankTrace:

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 PREFIX = re.compile(
-    rb"(?<![\w.\-])([\w.\-]{1,255}):(\d{1,10}):(\d{1,10}) (?:\[(\d{1,4})\] )?(?:\S{1,400}:\d{1,6} )?NCCL (INFO|WARN) "
+    rb"(?<![\w.\-])([\w.\-]{1,255}):(\d{1,10}):(\d{1,10}) (?:\[(\d{1,4})\] )?(?:\S{1,400}:\d{1,6} )?"
+    rb"(?:\(\w{1,80}\) )?NCCL (INFO|WARN) "
 )
 """``host:pid:tid [device] NCCL INFO``, before a WARN with the place in the source."""
 
@@ -30,7 +31,7 @@ _LABEL = re.compile(rb"\s{0,8}(?:(\d{1,7}): ?|\[\d{1,4},(\d{1,7})\]<\w{1,8}>:? ?
 VERSION = re.compile(rb"NCCL version (\d+\.\d+\.\d+)(?:\+(?:cuda|hip)(\d+\.\d+))?")
 RCCL_VERSION = re.compile(rb"RCCL version ?: ?(\d+\.\d+\.\d+)")
 COMM = re.compile(
-    rb"(?:(\w{1,40}) )?comm (0x[0-9a-f]{1,16}) rank (\d{1,7}) nranks (\d{1,7}) cudaDev (\d{1,4})"
+    rb"(?:\[Rank \d{1,7}\] )?(?:(\w{1,40}) )?comm (0x[0-9a-f]{1,16}) rank (\d{1,7}) nranks (\d{1,7}) cudaDev (\d{1,4})"
     rb"(?: nvmlDev (\d{1,4}))? busId ([0-9a-f]{1,16})(.{0,300}?) ?- (Init START|Init COMPLETE|Destroy COMPLETE|"
     rb"Abort COMPLETE|Revoke COMPLETE)\s*$"
 )

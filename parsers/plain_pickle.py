@@ -51,7 +51,7 @@ def load(data: bytes, path: str, limits: PickleLimits | None = None) -> Plain:
     machine = _Machine(data, path, limits or PickleLimits())
     try:
         return machine.run()
-    except (IndexError, struct.error, KeyError, TypeError, ValueError, UnicodeDecodeError) as error:
+    except (IndexError, KeyError, TypeError, ValueError) as error:
         hint = "the process died while it wrote; take another rank's dump"
         raise InputError(_MISFORMED, path=path, place=f"byte {machine.at}", hint=hint) from error
 
@@ -103,10 +103,15 @@ class _Machine:
         self.at += count
         return piece
 
-    def number(self, form: str) -> int:
-        """The next bytes as an integer of `struct`'s format."""
-        value: int = struct.unpack(form, self.take(struct.calcsize(form)))[0]
+    def byte(self) -> int:
+        """The next byte."""
+        value = self.data[self.at]
+        self.at += 1
         return value
+
+    def number(self, size: int, *, signed: bool = False) -> int:
+        """The next bytes as an integer."""
+        return int.from_bytes(self.take(size), "little", signed=signed)
 
     def line(self) -> bytes:
         """The bytes up to the end of the line."""
@@ -203,8 +208,8 @@ def _pop(m: _Machine) -> None:
 
 
 _STEPS: dict[bytes, Callable[[_Machine], None]] = {
-    pickle.PROTO: lambda m: _nothing(m) if m.number("<B") <= 5 else m.refuse(pickle.PROTO[0]),
-    pickle.FRAME: lambda m: _nothing(m) if m.number("<Q") <= len(m.data) else m.refuse(pickle.FRAME[0]),
+    pickle.PROTO: lambda m: _nothing(m) if m.byte() <= 5 else m.refuse(pickle.PROTO[0]),
+    pickle.FRAME: lambda m: _nothing(m) if m.number(8) <= len(m.data) else m.refuse(pickle.FRAME[0]),
     pickle.MARK: _Machine.mark,
     pickle.POP: _pop,
     pickle.POP_MARK: lambda m: m.since_mark().clear(),
@@ -213,19 +218,19 @@ _STEPS: dict[bytes, Callable[[_Machine], None]] = {
     pickle.NEWFALSE: _push(lambda m: False),  # noqa: ARG005
     pickle.INT: _push(_text_number),
     pickle.LONG: _push(_text_number),
-    pickle.BININT: _push(lambda m: m.number("<i")),
-    pickle.BININT1: _push(lambda m: m.number("<B")),
-    pickle.BININT2: _push(lambda m: m.number("<H")),
-    pickle.LONG1: _push(lambda m: _long(m.take(m.number("<B")))),
-    pickle.LONG4: _push(lambda m: _long(m.take(m.number("<i")))),
+    pickle.BININT: _push(lambda m: m.number(4, signed=True)),
+    pickle.BININT1: _push(lambda m: m.byte()),
+    pickle.BININT2: _push(lambda m: m.number(2)),
+    pickle.LONG1: _push(lambda m: _long(m.take(m.byte()))),
+    pickle.LONG4: _push(lambda m: _long(m.take(m.number(4, signed=True)))),
     pickle.FLOAT: _push(lambda m: float(m.line())),
     pickle.BINFLOAT: _push(lambda m: struct.unpack(">d", m.take(8))[0]),
-    pickle.BINUNICODE: _push(lambda m: _text(m.take(m.number("<I")))),
-    pickle.SHORT_BINUNICODE: _push(lambda m: _text(m.take(m.number("<B")))),
-    pickle.BINUNICODE8: _push(lambda m: _text(m.take(m.number("<Q")))),
+    pickle.BINUNICODE: _push(lambda m: _text(m.take(m.number(4)))),
+    pickle.SHORT_BINUNICODE: _push(lambda m: _text(m.take(m.byte()))),
+    pickle.BINUNICODE8: _push(lambda m: _text(m.take(m.number(8)))),
     pickle.UNICODE: _push(lambda m: m.line().decode("raw-unicode-escape")),
-    pickle.BINBYTES: _push(lambda m: m.take(m.number("<I"))),
-    pickle.SHORT_BINBYTES: _push(lambda m: m.take(m.number("<B"))),
+    pickle.BINBYTES: _push(lambda m: m.take(m.number(4))),
+    pickle.SHORT_BINBYTES: _push(lambda m: m.take(m.byte())),
     pickle.EMPTY_LIST: _push(lambda m: []),  # noqa: ARG005
     pickle.EMPTY_TUPLE: _push(lambda m: ()),  # noqa: ARG005
     pickle.EMPTY_DICT: _push(lambda m: {}),  # noqa: ARG005
@@ -240,12 +245,12 @@ _STEPS: dict[bytes, Callable[[_Machine], None]] = {
     pickle.SETITEM: lambda m: m.update(list(m.last(2))),
     pickle.SETITEMS: lambda m: m.update(m.since_mark()),
     pickle.PUT: _store(lambda m: int(m.line())),
-    pickle.BINPUT: _store(lambda m: m.number("<B")),
-    pickle.LONG_BINPUT: _store(lambda m: m.number("<I")),
+    pickle.BINPUT: _store(lambda m: m.byte()),
+    pickle.LONG_BINPUT: _store(lambda m: m.number(4)),
     pickle.MEMOIZE: _store(lambda m: len(m.memo)),
     pickle.GET: _fetch(lambda m: int(m.line())),
-    pickle.BINGET: _fetch(lambda m: m.number("<B")),
-    pickle.LONG_BINGET: _fetch(lambda m: m.number("<I")),
+    pickle.BINGET: _fetch(lambda m: m.byte()),
+    pickle.LONG_BINGET: _fetch(lambda m: m.number(4)),
 }
 _INSTRUCTIONS = {code[0]: step for code, step in _STEPS.items()}
 _NAMES = {

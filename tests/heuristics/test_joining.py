@@ -164,3 +164,23 @@ def test_without_traces_the_format_that_lists_calls_is_analysed(tmp_path: Path) 
     joined = join([*_log(tmp_path, "ab"), *dumps])
     assert [trace.format for trace in joined.traces] == ["flight_recorder"]
     assert [trace.format for trace in join(_log(tmp_path, "ab")).traces] == ["nccl_log", "nccl_log"]
+
+
+def test_logs_of_one_process_each_are_put_together(tmp_path: Path) -> None:
+    traces = []
+    for rank, host in enumerate("ab"):
+        path = tmp_path / f"{host}.{100 + rank}"
+        side = ("send", "receive")[rank]
+        path.write_text(
+            f"{host}:{100 + rank}:9 [0] NCCL INFO ncclCommInitRank comm 0x5{rank} rank {rank} nranks 2 cudaDev 0 "
+            "nvmlDev 0 busId 1000 commId 0xbeef - Init START\n"
+            f"{host}:{100 + rank}:9 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/RoCE [RO]; OOB e:1\n"
+            f"{host}:{100 + rank}:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [{side}] via NET/IB/0\n"
+        )
+        traces += read(path)
+    joined = join(traces)
+    assert joined.members["0xbeef"] == (0, 1)
+    assert dict(joined.hosts) == {0: "a", 1: "b"}
+    links = joined.links([0, 1])
+    assert links is not None
+    assert (links.link, links.link_type, links.direct) == ("inter_node", "roce", False)

@@ -48,6 +48,7 @@ def _init(
         (b"[default3]:host:12:34 [0] NCCL INFO Using network IB", (None, "host", 12, 34, 0)),
         (b"(Worker pid=615, ip=10.7.7.6) host:12:34 [0] NCCL INFO Using network IB", (None, "host", 12, 34, 0)),
         (b"[2025-07-25 19:54:57] host:12:34 [0] NCCL INFO Using network IB", (None, "host", 12, 34, 0)),
+        (b"host:12:34 [0] transport/net.cc:7 (connect) NCCL WARN Using network IB", (None, "host", 12, 34, 0)),
         (b"2025-07-25T19:54:57.1Z stdout F host:12:34 [0] NCCL INFO Using network IB", (None, "host", 12, 34, 0)),
     ],
 )
@@ -115,6 +116,8 @@ def test_merged_ports_stand_for_one_device() -> None:
         "comm 0x51 rank 1 nranks 2 cudaDev 1 busId 2000 commId 0xbeef - Init COMPLETE",  # 2.16
         "comm 0x51 rank 1 nranks 2 cudaDev 1 nvmlDev 1 busId 2000 commId 0xbeef - Init COMPLETE",  # 2.18
         "ncclCommInitAll comm 0x51 rank 1 nranks 2 cudaDev 1 nvmlDev 1 busId 2000 commId 0xbeef - Init START",  # 2.21
+        "[Rank 1] ncclCommInitRankConfig comm 0x51 rank 1 nranks 2 cudaDev 1 nvmlDev 1 busId 2000 commId 0xbeef - "
+        "Init START",  # 2.29
         "ncclCommInitRank comm 0x51 rank 1 nranks 2 cudaDev 1 nvmlDev 1 busId 2000 commId 0xbeef localSize 384 used 9 "
         "bytes on core 168 - Init COMPLETE",  # RCCL
     ],
