@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fnmatch
 import gzip
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -132,3 +134,20 @@ def test_a_url_needs_fsspec(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_numbers_sort_as_numbers() -> None:
     assert sorted(["r10", "r9", "r09", "a", "r١"], key=natural_key) == ["a", "r09", "r9", "r10", "r١"]
+
+
+def test_urls_are_listed_by_their_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["bucket/run/rank10.json", "bucket/run/rank2.json.gz", "bucket/run/log.txt"]
+    store = SimpleNamespace(
+        isdir=lambda path: path == "bucket/run",
+        find=lambda path: names,
+        glob=lambda pattern: [name for name in names if fnmatch.fnmatch(name, pattern)],
+        unstrip_protocol=lambda name: "s3://" + name,
+    )
+    core = SimpleNamespace(url_to_fs=lambda url: (store, url.removeprefix("s3://")))
+    monkeypatch.setattr("parsers.discover.importlib.import_module", lambda name: core)
+    assert expand(["s3://bucket/run"]).paths == ("s3://bucket/run/rank2.json.gz", "s3://bucket/run/rank10.json")
+    assert expand(["s3://bucket/run/*2*"]).paths == ("s3://bucket/run/rank2.json.gz",)
+    assert expand(["s3://bucket/other.json"]).paths == ("s3://bucket/other.json",)
+    with pytest.raises(InputError, match="no traces there"):
+        expand(["s3://bucket/run/*9*"])

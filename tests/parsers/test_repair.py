@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 
 from parsers import repair as kinds
 from parsers.errors import InputError
-from parsers.repair import repair
+from parsers.lexing import value_end
+from parsers.repair import repair, retouch
 from parsers.tables import RankTrace
 from tests.parsers.made import LAYOUTS, seen, three_steps
 
@@ -235,3 +237,53 @@ def test_any_mutation_is_survived(read_text: ReadText, data: st.DataObject) -> N
         assert trace.health.events > 0
         durations = trace.gpu_events["dur_ns"].to_pylist()
         assert min(durations, default=0) >= 0
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_an_event_nested_too_deeply_is_lost_alone(read_text: ReadText) -> None:
+    job = three_steps()
+    text = job.text()
+    deep = '{"ph": "X", "cat": "kernel", "name": "deep", "args": {"a": ' + "[" * 5000 + "]" * 5000 + "}}, "
+    at = text.index("}}, {") + 4
+    (trace,) = read_text(text[:at] + deep + text[at:])
+    (whole,) = read_text(text)
+    assert seen(trace) == seen(whole)
+    assert trace.health.dropped == 1
+
+
+def test_the_work_on_damage_everywhere_grows_with_the_file(
+    read_text: ReadText, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at = 0
+
+    def count(name: str, wrapped: Callable[..., Any], size: Callable[..., int]) -> None:
+        def counted(*args: Any) -> Any:
+            nonlocal looked_at
+            looked_at += size(*args)
+            return wrapped(*args)
+
+        monkeypatch.setattr(f"parsers.settle.{name}", counted)
+
+    count("repair", repair, len)
+    count("retouch", retouch, len)
+    count("value_end", value_end, lambda buffer, start, end: end - start)
+
+    def work(copies: int) -> int:
+        nonlocal looked_at
+        looked_at = 0
+        job = three_steps()
+        job.events *= copies
+        (trace,) = read_text(
+            job.text().replace('"dur": 400', '"dur": 400, "x": {').replace('"stream": 7', '"stream": "7')
+        )
+        assert trace.health.dropped > 20 * copies
+        return looked_at
+
+    assert work(80) < 5 * work(20)  # four times the text; a quadratic reader would look at sixteen times as much
+
+
+def test_words_and_strings_are_retouched_without_a_look_at_the_structure() -> None:
+    touched = retouch(b'{"a": [inf, 1, "x\x01", "\\q"], "b": {"c": -nan}')
+    assert touched.text == b'{"a": [null, 1, "x\\u0001", "\\\\q"], "b": {"c": null}'
+    assert touched.kinds == {kinds.NON_FINITE, kinds.CONTROL, kinds.BACKSLASHES}
+    assert retouch(b'{"a": [1, "x"]}').text is None

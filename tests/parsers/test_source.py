@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import gzip
+import importlib
+import io
 import lzma
 import random
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import zstandard
 
+from parsers import read
 from parsers.errors import InputError
 from parsers.source import Fault, Limits, Source, open_source, peek
 
@@ -177,3 +181,35 @@ def test_peek_reads_the_beginning_only(tmp_path: Path) -> None:
     path = tmp_path / "a.gz"
     path.write_bytes(gzip.compress(DATA))
     assert peek(path, 1000) == DATA[:1000]
+
+
+def test_a_url_is_read_like_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Opened:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def open(self) -> io.BytesIO:
+            if self.name != "mem://a":
+                raise FileNotFoundError(self.name)
+            return io.BytesIO(gzip.compress(DATA))
+
+    fsspec = SimpleNamespace(open=lambda name, mode, compression: Opened(name))
+    real = importlib.import_module
+    monkeypatch.setattr(
+        "parsers.source.importlib.import_module", lambda name: fsspec if name == "fsspec" else real(name)
+    )
+    with open_source("mem://a") as source:
+        assert drain(source) == DATA
+    with pytest.raises(InputError, match="no such file"):
+        open_source("mem://b")
+
+
+def test_a_fault_of_the_store_reaches_the_notes(tmp_path: Path) -> None:
+    text = b'{"traceEvents":[' + b",".join([b'{"ph":"X","cat":"kernel","name":"k","ts":1,"dur":1}'] * 9000)
+    path = tmp_path / "rank0.json.gz"
+    packed = gzip.compress(text + b"]}")
+    path.write_bytes(packed[: len(packed) * 9 // 10])
+    (trace,) = read(path)
+    assert not trace.health.complete
+    assert any(note.startswith("gzip data cut off after") for note in trace.health.notes)
+    assert trace.gpu_events.num_rows > 5000
