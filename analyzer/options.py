@@ -7,6 +7,25 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class Progress:
+    """How far the reading is.
+
+    Attributes:
+        files: files read.
+        of_files: files in all.
+        read_bytes: their size as stored; 0 where it is not known.
+        of_bytes: of all files.
+        path: the file that was read last.
+    """
+
+    files: int
+    of_files: int
+    read_bytes: int
+    of_bytes: int
+    path: str
+
+
+@dataclass(frozen=True)
 class Options:
     """How to analyse.
 
@@ -20,7 +39,9 @@ class Options:
         kernel_table: a TOML file with further communication kernels.
         workers: processes that read files.
         strict: any repair, missing rank or incomplete file is an error.
-        progress: called with (files read, files in all, path) as files are read.
+        dask: a Dask scheduler's address, or ``local:N``, that reads the files instead of ``workers``.
+        cache: a directory in which summaries of traces are kept for the next time.
+        progress: called after each file.
     """
 
     model: str | None = None
@@ -32,4 +53,6 @@ class Options:
     kernel_table: str | None = None
     workers: int = 1
     strict: bool = False
-    progress: Callable[[int, int, str], None] | None = None
+    dask: str | None = None
+    cache: str | None = None
+    progress: Callable[[Progress], None] | None = None

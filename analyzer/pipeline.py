@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
+from analyzer.bubble import with_bubble
 from analyzer.errors import InconclusiveError
 from analyzer.exposure import measure
 from analyzer.findings import Facts, findings
 from analyzer.intervals import Ints
 from analyzer.job import Roster, roster
 from analyzer.layout_doc import layout_document, pipeline_document
-from analyzer.matching import match
+from analyzer.matching import Matching, match
 from analyzer.measured import Measured
 from analyzer.model import SCHEMA_VERSION, Analysis, Input, Tool, Trust
 from analyzer.options import Options
@@ -22,7 +23,9 @@ from analyzer.reconcile import check, declared_degrees, reconcile
 from analyzer.rows import collect, counted_calls
 from analyzer.step_marks import window_of
 from analyzer.step_time import exposure
+from analyzer.stragglers import document as stragglers
 from analyzer.summary.model import RankSummary
+from analyzer.timing import timing
 from analyzer.trust import trust
 from analyzer.words import plural
 from heuristics.links import Nodes, find_nodes
@@ -59,7 +62,8 @@ def analyze_measured(paths: Paths, options: Options) -> tuple[Analysis, Sequence
     check(options)
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     found = expand(given)
-    everything = read_all(found.paths, options)
+    read = read_all(found.paths, options)
+    everything = read.ranks
     who = roster(everything)
     ranks = [everything[i] for i in who.keep]
     inference = infer_views([r.view for r in ranks])
@@ -68,10 +72,10 @@ def analyze_measured(paths: Paths, options: Options) -> tuple[Analysis, Sequence
     measured = [
         _measure(r, d, w, nodes, options) for r, d, w in zip(ranks, inference.dims, matching.wait_ns, strict=True)
     ]
-    quality = trust(everything, ranks, who, matching.clock, (*found.notes, *inference.layout.notes))
+    quality = trust(everything, ranks, who, matching.clock, (*found.notes, *read.notes, *inference.layout.notes))
     if options.strict:
-        _insist(quality, everything)
-    return _document(everything, who, quality, measured, inference, nodes, options), measured
+        _insist(quality, everything, read.lost)
+    return _document(everything, who, quality, measured, inference, nodes, options, matching), measured
 
 
 def _measure(rank: RankSummary, dims: Sequence[str], wait_ns: Ints, nodes: Nodes, options: Options) -> Measured:
@@ -95,7 +99,7 @@ def _measure(rank: RankSummary, dims: Sequence[str], wait_ns: Ints, nodes: Nodes
     )
 
 
-def _insist(quality: Trust, traces: Sequence[RankSummary]) -> None:
+def _insist(quality: Trust, traces: Sequence[RankSummary], lost: Sequence[str]) -> None:
     """``--strict``: nothing may be missing or repaired."""
     faults = (
         (len(quality.ranks_missing), "rank", "missing"),
@@ -104,6 +108,7 @@ def _insist(quality: Trust, traces: Sequence[RankSummary]) -> None:
         (quality.events_quarantined, "event", "set aside"),
         (quality.events_clipped, "event", "clipped"),
         (sum(not t.health.complete for t in traces), "file", "cut"),
+        (len(lost), "file", "lost with the process that read it"),
     )
     found = [f"{plural(count, noun)} {what}" for count, noun, what in faults if count]
     if found:
@@ -118,10 +123,12 @@ def _document(
     inference: Inference,
     nodes: Nodes,
     options: Options,
+    matching: Matching,
 ) -> Analysis:
     layout = layout_document(inference.layout)
     rows = collect(ranks)
     times = exposure(ranks)
+    said = timing(ranks, matching, times, inference.layout.stage_of_rank)
     ledger = reconcile(ranks, inference.layout, rows, times, options)
     facts = Facts(
         ranks=ranks,
@@ -133,6 +140,7 @@ def _document(
         exposure=times,
         ledger=ledger.ledger,
         ledger_refused=ledger.refused,
+        timing=said,
     )
     return Analysis(
         schema_version=SCHEMA_VERSION,
@@ -144,10 +152,10 @@ def _document(
         layout=layout,
         collectives=rows,
         exposure=times,
-        pipeline=pipeline_document(inference.layout),
-        experts=None,
+        pipeline=with_bubble(pipeline_document(inference.layout), said.bubble),
+        experts=said.experts,
         ledger=ledger.ledger,
-        stragglers=[],
+        stragglers=stragglers(said.late),
         findings=findings(facts),
     )
 

@@ -86,6 +86,10 @@ _READING = (
     click.option(
         "--workers", type=click.IntRange(min=1), metavar="N", help="Processes that read files [default: cores]."
     ),
+    click.option(
+        "--dask", metavar="ADDRESS", help="Read on a Dask cluster: tcp://HOST:PORT, or local:N for N processes here."
+    ),
+    click.option("--cache", metavar="DIR", help="Keep summaries of traces in this directory for the next time."),
     click.option("--strict", is_flag=True, help="Any repair, cut file or missing rank is an error (exit code 3)."),
     click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings on stderr."),
     click.option("-v", "--verbose", is_flag=True, help="Say on stderr what was read from where, and how fast."),

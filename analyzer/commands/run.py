@@ -13,6 +13,7 @@ from analyzer.commands import options
 
 if TYPE_CHECKING:
     from analyzer.model import Analysis
+    from analyzer.options import Progress
 
 EPILOG = """\b
 Examples:
@@ -108,23 +109,25 @@ class _Progress:
         if self._live is not None:
             self._live.stop()
 
-    def report(self, done: int, total: int, path: str) -> None:
+    def report(self, now: Progress) -> None:
         """One more file has been read."""
         from time import monotonic
 
         if self._lines:
-            click.echo(f"read {done} of {total}: {path}", err=True)
-        if not self._bar or monotonic() - self._began < 1 or total == 1:
+            click.echo(f"read {now.files} of {now.of_files}: {now.path}", err=True)
+        if not self._bar or monotonic() - self._began < 1 or now.of_files == 1:
             return
         if self._live is None:
-            self._start(total)
-        self._live.update(self._task, completed=done)
+            self._start(now)
+        self._live.update(self._task, completed=now.read_bytes or now.files, files=now.files)
 
-    def _start(self, total: int) -> None:
+    def _start(self, now: Progress) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-        columns = (TextColumn("reading"), BarColumn(), MofNCompleteColumn(), TextColumn("files"), TimeRemainingColumn())
+        count = TextColumn("{task.fields[files]}/" + str(now.of_files) + " files")
+        speed = (TransferSpeedColumn(),) if now.of_bytes else ()
+        columns = (TextColumn("reading"), BarColumn(), count, *speed, TimeRemainingColumn())
         self._live = Progress(*columns, console=Console(stderr=True), transient=True)
-        self._task = self._live.add_task("reading", total=total)
+        self._task = self._live.add_task("reading", total=now.of_bytes or now.of_files, files=0)
         self._live.start()

@@ -83,7 +83,7 @@ def test_workers_change_nothing(job: Path, analysis: Analysis) -> None:
 
 def test_progress_is_told_of_every_file(job: Path) -> None:
     told: list[tuple[int, int]] = []
-    analyzer.analyze(job, progress=lambda done, total, _path: told.append((done, total)))
+    analyzer.analyze(job, progress=lambda now: told.append((now.files, now.of_files)))
     assert told == [(1, 2), (2, 2)]
 
 

@@ -12,9 +12,14 @@ import pytest
 
 import analyzer
 from analyzer.model import to_json
-from analyzer.reading import summarized
+from analyzer.reading.one import Job
+from analyzer.reading.one import summarized as table_of
 from analyzer.summary.file import read_table, write_table
+from analyzer.summary.make import summarize
+from analyzer.summary.model import RankSummary
 from analyzer.summary.table import from_table, merged, to_table
+from heuristics.label import label
+from parsers import read
 from parsers.errors import InputError
 from parsers.summary import KEY, belongs, is_summary
 from tests.analyzer.kineto_files import write_job
@@ -34,12 +39,17 @@ SAMPLES = (
 REAL = ("megatron_tp2_2024", "torchtitan_fsdp4_2026", "vllm_tp8_b200", "lightllm_ep8_decode", "hta/cpu_only_gloo300")
 
 
+def summarized(path: str) -> list[RankSummary]:
+    """The ranks of a trace, before any table."""
+    return [summarize(label(trace)) for trace in read(path)]
+
+
 def stored(paths: list[Path], into: Path) -> list[Path]:
     """A summary file for every trace."""
     out = []
     for number, path in enumerate(paths):
         out.append(into / f"{number}.parquet")
-        write_table(to_table(summarized(str(path))), out[-1])
+        write_table(table_of(Job(str(path))), out[-1])
     return out
 
 

@@ -1,0 +1,112 @@
+"""Files to summaries of ranks: in this process, in several, or on a cluster; in the order of the paths whatever ran."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analyzer.errors import InconclusiveError
+from analyzer.reading.one import Job, Loaded, Lost, load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from analyzer.options import Options, Progress
+    from analyzer.summary.model import RankSummary
+
+
+@dataclass(frozen=True)
+class Read:
+    """What came of the files.
+
+    Attributes:
+        ranks: in the order of the paths, and within a file as its reader gives them.
+        lost: files whose process died.
+        notes: what is to be said of the reading, a sentence each.
+    """
+
+    ranks: tuple[RankSummary, ...]
+    lost: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def read_all(paths: Sequence[str], options: Options) -> Read:
+    """Read every file.
+
+    Args:
+        paths: trace files and summaries.
+        options: how: ``workers`` processes of this machine, or ``dask``; ``cache`` keeps summaries for the next time.
+
+    Raises:
+        InputError: a file cannot be used (of several, the first), or the cache or the cluster cannot.
+        InconclusiveError: no file was left, because every process that read one died.
+    """
+    from analyzer.summary.table import from_table
+
+    results = load_all(paths, options)
+    lost = [r for r in results if isinstance(r, Lost)]
+    loaded = [r for r in results if isinstance(r, Loaded)]
+    if lost and not loaded:
+        raise InconclusiveError(f"nothing could be read: {lost[0].sentence}")
+    ranks = [rank for one in loaded for rank in from_table(one.table)]
+    if not options.use_names:
+        ranks = [rank.without_names() for rank in ranks]
+    notes = dict.fromkeys([*(one.sentence for one in lost), *(note for one in loaded for note in one.notes)])
+    return Read(tuple(ranks), tuple(one.path for one in lost), tuple(notes))
+
+
+def load_all(paths: Sequence[str], options: Options) -> list[Loaded | Lost]:
+    """The summaries of every file as tables, in the order of the paths.
+
+    On a cluster the tables of neighbouring files may come merged into one.
+    """
+    jobs = _jobs(paths, options)
+    tell = _counter(jobs, options.progress)
+    if options.dask is not None:
+        from analyzer.reading.cluster import run_on_cluster
+
+        return run_on_cluster(jobs, options.dask, tell)
+    if min(options.workers, len(jobs)) > 1:
+        from analyzer.reading.pool import run_in_processes
+
+        return run_in_processes(jobs, options.workers, tell)
+    out: list[Loaded | Lost] = []
+    for job in jobs:
+        out.append(load(job))
+        tell(job)
+    return out
+
+
+def _jobs(paths: Sequence[str], options: Options) -> list[Job]:
+    if options.cache is not None:
+        from analyzer.reading.cache import prepare
+
+        prepare(options.cache)
+    return [Job(path, options.kernel_table, options.cache, _stored_bytes(path)) for path in paths]
+
+
+def _stored_bytes(path: str) -> int:
+    """Size of a file or of all files of a directory; 0 for what is not on this machine."""
+    place = Path(path)
+    if "://" in path or not place.exists():
+        return 0
+    if place.is_dir():
+        return sum(child.stat().st_size for child in place.rglob("*") if child.is_file())
+    return place.stat().st_size
+
+
+def _counter(jobs: Sequence[Job], report: Callable[[Progress], None] | None) -> Callable[[Job], None]:
+    """What a runner calls after each file."""
+    from analyzer.options import Progress
+
+    state = Progress(0, len(jobs), 0, sum(job.stored_bytes for job in jobs), "")
+
+    def tell(job: Job) -> None:
+        nonlocal state
+        state = replace(state, files=state.files + 1, read_bytes=state.read_bytes + job.stored_bytes, path=job.path)
+        if report is not None:
+            report(state)
+
+    return tell
