@@ -217,7 +217,8 @@ class _NcclColumns:
         if not len(rows):
             return
         at = rows.tolist()
-        called = [canonical(names[row].removeprefix(functions.DOMAIN + ":")) for row in at]
+        spelled = {name: canonical(name.removeprefix(functions.DOMAIN + ":")) for name in set(names)}
+        called = [spelled[names[row]] for row in at]
         payloads = Payloads(len(rows))
         binary, json = block.values["binaryData"], block.values["jsonText"]
         if any(binary[row] is not None for row in at):

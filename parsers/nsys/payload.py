@@ -28,6 +28,7 @@ _HEADER = 32
 _SCHEMA_BASE = 1 << 24
 _SCHEMAS = 64
 _LONGEST_CHAIN = 8
+_DIGITS = b"0123456789abcdefABCDEF"
 
 Layout = tuple[tuple[str, int, str], ...]
 
@@ -140,23 +141,45 @@ class Payloads:
         """
         alike: dict[tuple[str, int], tuple[list[int], list[bytes]]] = {}
         unknown = 0
-        for row, (name, value) in enumerate(zip(names, data, strict=True)):
+        for row, value in enumerate(data):
+            if value is None:
+                continue
             raw = _bytes(value)
             if raw is None:
-                unknown += value is not None
-                continue
-            piece, schema = _piece(raw, name, schemas)
-            if piece is None:
                 unknown += 1
                 continue
-            key = (name, len(piece)) if schema is None else (f"#{schema}", len(piece))
-            rows, pieces = alike.setdefault(key, ([], []))
+            rows, pieces = alike.setdefault((names[row], len(raw)), ([], []))
             rows.append(row)
-            pieces.append(piece)
+            pieces.append(raw)
         for (name, size), (rows, pieces) in alike.items():
-            layout = schemas[int(name[1:]), size] if name.startswith("#") else LAYOUTS[name][size]
-            self._take(np.array(rows), layout, np.frombuffer(b"".join(pieces), np.uint8).reshape(-1, size))
+            if not self._take_alike(name, size, rows, pieces):
+                unknown += sum(
+                    not self._take_one(name, row, raw, schemas) for row, raw in zip(rows, pieces, strict=True)
+                )
         return unknown
+
+    def _take_alike(self, name: str, size: int, rows: Sequence[int], pieces: Sequence[bytes]) -> bool:
+        """Values of one length at once, if each is a single payload of NCCL behind its header; else nothing."""
+        layout = LAYOUTS.get(name, {}).get(size - _HEADER)
+        if layout is None:
+            return False
+        block = np.frombuffer(b"".join(pieces), np.uint8).reshape(-1, size)
+        header = np.ascontiguousarray(block[:, :_HEADER]).view("<u8")
+        sound = (header[:, 2] == size - _HEADER) & (header[:, 3] == _HEADER)
+        sound &= (header[:, 1] >= _SCHEMA_BASE) & (header[:, 1] < _SCHEMA_BASE + _SCHEMAS)
+        if not sound.all():
+            return False
+        self._take(np.array(rows), layout, block[:, _HEADER:])
+        return True
+
+    def _take_one(self, name: str, row: int, raw: bytes, schemas: Mapping[tuple[int, int], Layout]) -> bool:
+        """One value of any form; whether it holds a payload that is known."""
+        piece, schema = _piece(raw, name, schemas)
+        if piece is None:
+            return False
+        layout = LAYOUTS[name][len(piece)] if schema is None else schemas[schema, len(piece)]
+        self._take(np.array([row]), layout, np.frombuffer(piece, np.uint8).reshape(1, -1))
+        return True
 
     def _take(self, rows: Ints, layout: Layout, data: npt.NDArray[np.uint8]) -> None:
         for name, offset, kind in layout:
@@ -238,7 +261,7 @@ def _bytes(value: Any) -> bytes | None:
             return None
     if not isinstance(value, bytes) or not value:
         return None
-    if len(value) % 2 == 0 and re.fullmatch(rb"(?:0x)?[0-9a-fA-F]+", value):
+    if value[0] in _DIGITS and len(value) % 2 == 0 and re.fullmatch(rb"(?:0x)?[0-9a-fA-F]+", value):
         return _bytes(value.decode("ascii"))
     return value
 
