@@ -67,16 +67,7 @@ def model(*, required: bool = False) -> Callable[[F], F]:
     )
 
 
-_READING = (
-    click.option(
-        "--layout", metavar="LAYOUT", help="The layout you believe in, tp8-cp1-pp16-dp128[-ep1]: it is verified."
-    ),
-    click.option("--gpus-per-node", type=click.IntRange(min=1), metavar="N", help="GPUs of one host."),
-    click.option("--steps", type=StepRange(), help="Measure these steps only, both ends included."),
-    click.option("--ignore-names", is_flag=True, help="Infer from behaviour alone: group names are not read."),
-    click.option(
-        "--ledger-profile", default="auto", show_default=True, metavar="NAME", help="Whose traffic to predict."
-    ),
+_LOADING = (
     click.option(
         "--kernel-table",
         type=click.Path(dir_okay=False),
@@ -90,15 +81,38 @@ _READING = (
         "--dask", metavar="ADDRESS", help="Read on a Dask cluster: tcp://HOST:PORT, or local:N for N processes here."
     ),
     click.option("--cache", metavar="DIR", help="Keep summaries of traces in this directory for the next time."),
-    click.option("--strict", is_flag=True, help="Any repair, cut file or missing rank is an error (exit code 3)."),
     click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings on stderr."),
     click.option("-v", "--verbose", is_flag=True, help="Say on stderr what was read from where, and how fast."),
     click.option("--no-progress", is_flag=True, help="No progress bar."),
 )
+"""How traces are read."""
+
+_READING = (
+    click.option(
+        "--layout", metavar="LAYOUT", help="The layout you believe in, tp8-cp1-pp16-dp128[-ep1]: it is verified."
+    ),
+    click.option("--gpus-per-node", type=click.IntRange(min=1), metavar="N", help="GPUs of one host."),
+    click.option("--steps", type=StepRange(), help="Measure these steps only, both ends included."),
+    click.option("--ignore-names", is_flag=True, help="Infer from behaviour alone: group names are not read."),
+    click.option(
+        "--ledger-profile", default="auto", show_default=True, metavar="NAME", help="Whose traffic to predict."
+    ),
+    click.option("--strict", is_flag=True, help="Any repair, cut file or missing rank is an error (exit code 3)."),
+    *_LOADING,
+)
+
+
+def summarizing(command: F) -> F:
+    """The options of a command that reads traces and analyses nothing, and the traces themselves."""
+    return _with(command, _LOADING)
 
 
 def reading(command: F) -> F:
-    """The options of every command that reads traces, and the traces themselves."""
-    for option in reversed(_READING):
+    """The options of every command that analyses traces, and the traces themselves."""
+    return _with(command, _READING)
+
+
+def _with(command: F, given: tuple[Callable[[F], F], ...]) -> F:
+    for option in reversed(given):
         command = option(command)
     return click.argument("traces", nargs=-1, required=True, metavar="TRACE...")(command)

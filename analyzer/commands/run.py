@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import difflib
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,7 +12,6 @@ from analyzer.commands import options
 
 if TYPE_CHECKING:
     from analyzer.model import Analysis
-    from analyzer.options import Progress
 
 EPILOG = """\b
 Examples:
@@ -35,6 +33,7 @@ def command(traces: tuple[str, ...], form: str, output: str, **given: Any) -> No
     Prints what can be trusted, the parallel layout with its evidence, the collectives, how much communication was
     exposed, the comparison with the ledger, and findings.
     """
+    from analyzer.commands.progress import ProgressBar
     from analyzer.pipeline import analyze
     from analyzer.render import write
 
@@ -42,7 +41,7 @@ def command(traces: tuple[str, ...], form: str, output: str, **given: Any) -> No
     verbose = given.pop("verbose")
     show_progress = not given.pop("no_progress") and not quiet
     _check_exist(traces)
-    progress = _Progress(show_progress and sys.stderr.isatty(), verbose)
+    progress = ProgressBar(show_progress, verbose)
     with progress:
         analysis = analyze(traces, progress=progress.report, **_for_analysis(given))
     if verbose:
@@ -87,47 +86,3 @@ def _say_inputs(analysis: Analysis) -> None:
         who = "rank unknown" if item.rank is None else f"rank {item.rank}"
         state = "" if item.complete else ", cut"
         click.echo(f"{item.path}: {item.format}, {who}, {item.events} events, {item.bytes} bytes{state}", err=True)
-
-
-class _Progress:
-    """A bar on stderr for reads that take over a second, and a line per file when asked for."""
-
-    def __init__(self, bar: bool, lines: bool) -> None:
-        self._bar = bar
-        self._lines = lines
-        self._live: Any = None
-        self._task: Any = None
-        self._began = 0.0
-
-    def __enter__(self) -> Self:
-        from time import monotonic
-
-        self._began = monotonic()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        if self._live is not None:
-            self._live.stop()
-
-    def report(self, now: Progress) -> None:
-        """One more file has been read."""
-        from time import monotonic
-
-        if self._lines:
-            click.echo(f"read {now.files} of {now.of_files}: {now.path}", err=True)
-        if not self._bar or monotonic() - self._began < 1 or now.of_files == 1:
-            return
-        if self._live is None:
-            self._start(now)
-        self._live.update(self._task, completed=now.read_bytes or now.files, files=now.files)
-
-    def _start(self, now: Progress) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
-        count = TextColumn("{task.fields[files]}/" + str(now.of_files) + " files")
-        speed = (TransferSpeedColumn(),) if now.of_bytes else ()
-        columns = (TextColumn("reading"), BarColumn(), count, *speed, TimeRemainingColumn())
-        self._live = Progress(*columns, console=Console(stderr=True), transient=True)
-        self._task = self._live.add_task("reading", total=now.of_bytes or now.of_files, files=0)
-        self._live.start()

@@ -35,7 +35,7 @@ def write_table(table: pa.Table, path: str | os.PathLike[str]) -> None:
     leaves = list(_leaves())
     try:
         pq.write_table(
-            table.replace_schema_metadata({KEY: str(VERSION)}),
+            pa.Table.from_arrays(table.columns, schema=SCHEMA.with_metadata({KEY: str(VERSION)})),
             partial,
             compression="zstd",
             row_group_size=RANKS_PER_GROUP,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,8 @@ from heuristics.view import Family, GroupView, RankView
 from parsers import tables
 from parsers.columns import text_array
 from parsers.tables import Health, RankIdentity
+
+_ENDINGS = re.compile(r"(?:\.(?:json|gz|zst|xz|sqlite|parquet|pt|trace))+\Z")
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,24 @@ def to_table(summaries: Sequence[RankSummary]) -> pa.Table:
 def merged(parts: Sequence[pa.Table]) -> pa.Table:
     """Tables of summaries, one after the other."""
     return pa.concat_tables(parts).combine_chunks()
+
+
+def names_of(table: pa.Table) -> dict[str, range]:
+    """A file name for the ranks of each trace, and their rows: the trace's own name without its endings."""
+    paths = [_HEADS.decode(str(head)).path for head in table.column("head")]
+    out: dict[str, range] = {}
+    first = 0
+    for row in range(1, len(paths) + 1):
+        if row < len(paths) and paths[row] == paths[first]:
+            continue
+        stem = _ENDINGS.sub("", paths[first].rstrip("/").rsplit("/", 1)[-1])
+        name, again = stem, 1
+        while name in out:
+            again += 1
+            name = f"{stem}-{again}"
+        out[name] = range(first, row)
+        first = row
+    return out
 
 
 def from_table(table: pa.Table) -> list[RankSummary]:
