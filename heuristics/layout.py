@@ -230,14 +230,15 @@ def _verdict(
     dim: str, degree: Degree, seen: Sequence[Seen], stage: Sharding | None, plan: Schedule
 ) -> DimensionVerdict:
     claims = [c for s in seen for c in s.roles.of(dim)]
-    strongest = sorted(claims, key=lambda c: -c.weight)
-    evidence = [sentence for claim in strongest[:2] for sentence in claim.evidence]
+    by_kind = {c.kind: c for c in sorted(claims, key=lambda c: c.weight)}  # ranks say the same; one speaks for all
+    strongest = sorted(by_kind.values(), key=lambda c: -c.weight)
+    evidence = [sentence for claim in strongest for sentence in claim.evidence]
     if dim == "dp" and stage is not None:
         evidence.append(stage.sentence)
     if dim == "pp":
         evidence += plan.reasons
     evidence += degree.reasons
-    against = [sentence for claim in strongest[:2] for sentence in claim.against]
+    against = [sentence for claim in strongest for sentence in claim.against]
     faint = sorted((c for s in seen for c in s.roles.faint if c.dim == dim), key=lambda c: -c.weight)
     against += [sentence for claim in faint[:1] for sentence in claim.against]
     if degree.rivals:
