@@ -13,6 +13,9 @@ import click
 COMMANDS = {
     "run": "Layout, collectives, exposed communication, ledger comparison and findings of one job.",
     "predict": "The ledger alone: bytes a layout sends, state bytes, pipeline bubble.",
+    "compare": "Two runs side by side: what changed, and where the difference comes from.",
+    "check": "The CI gate: a run against a baseline, a budget, or both.",
+    "baseline": "Make, show and move baselines.",
     "summarize": "Traces reduced to small files that every command takes in their place.",
     "hang": "Why a job hangs, from the Flight Recorder dumps of its ranks.",
     "formats": "The formats that are read, and what each can prove.",

@@ -8,27 +8,32 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from analyzer.errors import InconclusiveError
 from analyzer.gate.baseline import decode, is_record
 from analyzer.gate.record import Record
 from parsers.errors import InputError
 
 if TYPE_CHECKING:
+    from analyzer.model import Analysis
     from analyzer.options import Options
 
 _HEAD = 4096
 
 
-def load_run(paths: Sequence[str], options: Options, tokens_per_step: int | None = None) -> Record:
+def load_run(
+    paths: Sequence[str], options: Options, tokens_per_step: int | None = None, *, whole: bool = False
+) -> Record:
     """One run.
 
     Args:
         paths: traces, a directory or globs; or one JSON file: a baseline, or a document of ``analyze run``.
         options: how traces are analysed.
         tokens_per_step: of the whole job, where the traffic does not tell.
+        whole: refuse files that are cut: a gate must not pass because the evidence is missing.
 
     Raises:
         InputError: nothing can be read.
-        InconclusiveError: see `analyzer.pipeline.analyze`.
+        InconclusiveError: a file is cut, or see `analyzer.pipeline.analyze`.
     """
     if len(paths) == 1 and Path(paths[0]).is_file():
         with Path(paths[0]).open("rb") as file:
@@ -41,7 +46,18 @@ def load_run(paths: Sequence[str], options: Options, tokens_per_step: int | None
     from analyzer.pipeline import analyze_measured
 
     analysis, ranks = analyze_measured(list(paths), options)
+    if whole:
+        _insist(analysis)
     return record_of(analysis, ranks, tokens_per_step)
+
+
+def _insist(analysis: Analysis) -> None:
+    cut = [item.path for item in analysis.inputs if not item.complete]
+    if cut:
+        more = f" and {len(cut) - 1} more" if len(cut) > 1 else ""
+        raise InconclusiveError(f"{cut[0]}{more}: the file is cut, what it lacks cannot be checked")
+    if analysis.trust.ranks_duplicated:
+        raise InconclusiveError(f"ranks {analysis.trust.ranks_duplicated} are there more than once: which one counts?")
 
 
 def _with_tokens(record: Record, tokens: int | None) -> Record:

@@ -27,16 +27,17 @@ VERDICTS = {"pass": Tone.GOOD, "regression": Tone.BAD, "inconclusive": Tone.DOUB
 BAR = 24
 
 
-def comparison_sections(c: Comparison, most: int | None = None) -> list[Section]:
+def comparison_sections(c: Comparison, most: int | None = None, *, everything: bool = False) -> list[Section]:
     """What a reader wants to know, in that order: the verdict, what changed, and where it comes from.
 
     Args:
         c: the comparison.
         most: rows to show of each table at most.
+        everything: also metrics that did not change.
     """
     sections = [_verdict(c)]
     if c.rows:
-        sections.append(_metrics(c, most))
+        sections.append(_metrics(c, most, everything))
     if c.attribution is not None:
         sections.append(_attribution(c.attribution))
     if c.collectives:
@@ -107,8 +108,8 @@ def _verdict(c: Comparison) -> Section:
     return Section("Verdict", [Cell(c.verdict, VERDICTS[c.verdict]), f": {c.reason}"], [Facts(facts)])
 
 
-def _metrics(c: Comparison, most: int | None) -> Section:
-    shown = [row for row in c.rows if row.status != "pass" or row.kind == "budget" or row.metric == "step_us"]
+def _metrics(c: Comparison, most: int | None, everything: bool) -> Section:
+    shown = [row for row in c.rows if everything or _tells(row)]
     rest = len(c.rows) - len(shown)
     lead = f"{rest} more {'is' if rest == 1 else 'are'} as before" if rest else ""
     if most is not None and len(shown) > most:
@@ -124,6 +125,11 @@ def _metrics(c: Comparison, most: int | None) -> Section:
         Column("why", spare=1),
     ]
     return Section("Metrics", lead, [Table(columns, [_row(row) for row in shown])])
+
+
+def _tells(row: Row) -> bool:
+    """Whether a row is worth a line: what changed, the limits that were set, and the step itself."""
+    return row.status != "pass" or row.kind == "budget" or row.metric == "step_us"
 
 
 def _row(row: Row) -> list[str | Cell]:
