@@ -30,7 +30,7 @@ def condensed(line: Timeline, edges: Ints) -> Timeline:
     """
     real = line.comm_end > line.comm_start
     moments = (line.comm_start[real], line.comm_end[real], edges.ravel(), np.array([line.first, line.last]))
-    at = np.unique(np.concatenate(moments))
+    at = intervals.in_order(moments)
     computing = np.diff(intervals.covered_before(line.compute, at))
     either = np.diff(intervals.covered_before(intervals.union_of([line.compute, line.memcpy]), at))
     talking = np.diff(intervals.covered_before(intervals.union(line.comm_start, line.comm_end), at)) > 0
