@@ -104,11 +104,13 @@ def _notes(a: Record, b: Record) -> list[str]:
     return notes
 
 
-def _order(row: Row) -> tuple[bool, bool, bool, float, str]:
+def _order(row: Row) -> tuple[bool, bool, bool, bool, float, str]:
+    """Failures first; among them what is certain before what is measured, then by what it costs."""
     return (
         not (row.failed and row.level == "error"),
         not row.failed,
         row.status != "inconclusive",
+        row.kind == "noisy",
         -abs(row.cost_us or 0.0),
         row.metric,
     )
