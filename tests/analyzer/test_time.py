@@ -1,0 +1,252 @@
+"""Waiting, lateness and causes on jobs written with known numbers; several numbers per kind of fault."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from analyzer.model import Analysis, Finding
+from tests.analyzer.time_files import GEMM, Writer, analysed
+
+
+def causes(found: Analysis) -> dict[str, float]:
+    return {f.id: f.cost_us or 0.0 for f in found.findings if f.id.startswith("cause.")}
+
+
+def named(found: Analysis, kind: str) -> Finding:
+    (item,) = (f for f in found.findings if f.id == kind)
+    return item
+
+
+@pytest.mark.parametrize(
+    ("world", "late", "by", "transfer", "offsets"),
+    [(3, 0, 2_500.0, 45.0, (0, -4000, 700)), (6, 5, 70_000.0, 800.0, (0, 31, -12, 999, -999, 5))],
+)
+def test_a_rank_that_computes_longer_is_the_culprit(
+    tmp_path: Path, world: int, late: int, by: float, transfer: float, offsets: tuple[int, ...]
+) -> None:
+    ranks = []
+    for r in range(world):
+        rank = Writer(r, world)
+        for n in range(4):
+            b = 5_000.0 + n * 200_000 + offsets[r]
+            rank.step(n, b, 200_000)
+            more = by if r == late else 0.0
+            rank.kernel(GEMM, b + 200, 3_000 + more)
+            rank.collective("allreduce", b + 3_300 + more, transfer + by - more, 1_000_000)
+        ranks.append(rank)
+    found = analysed(tmp_path, ranks)
+    (item,) = found.stragglers
+    assert (item.rank, item.late_us_per_step, item.share_of_waits, item.cause) == (late, by, 1.0, "slower compute")
+    assert found.trust.clock.offset_us == {str(r): float(o) for r, o in enumerate(offsets)}
+    assert found.exposure is not None
+    for part in found.exposure.by_rank:
+        (time,) = part.by_dimension.values()
+        assert (time.transfer_us, time.wait_us) == (transfer, 0 if part.rank == late else by)
+
+
+@pytest.mark.parametrize(
+    ("cat", "name", "cause"),
+    [
+        ("cpu_op", "aten::item", "device sync: aten::item"),
+        ("cuda_runtime", "cudaDeviceSynchronize", "device sync: cudaDeviceSynchronize"),
+        (
+            "user_annotation",
+            "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__",
+            "data loading: enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__",
+        ),
+        ("cpu_op", "Python GC", "garbage collection: Python GC"),
+        (None, "", "host gap before launch"),
+    ],
+)
+def test_what_held_a_late_rank_up_is_named(tmp_path: Path, cat: str | None, name: str, cause: str) -> None:
+    ranks = []
+    for r in range(4):
+        rank = Writer(r, 4)
+        for n in range(3):
+            b = 1_000.0 + n * 60_000
+            rank.step(n, b, 60_000)
+            rank.kernel(GEMM, b + 100, 900)
+            late = 18_000.0 if r == 1 else 0.0
+            if late and cat:
+                rank.event(cat, name, b + 1_100, 17_500, 1)
+            rank.collective("allreduce", b + 1_200 + late, 18_300 - late, 2_048)
+        ranks.append(rank)
+    (item,) = analysed(tmp_path, ranks).stragglers
+    assert (item.rank, item.cause, item.late_us_per_step) == (1, cause, 18_000)
+
+
+def test_a_rank_that_was_itself_made_to_wait_is_not_the_culprit(tmp_path: Path) -> None:
+    """Ranks 0 and 1 meet first; 1 computes long, so 0 is as late as 1 where both meet the others."""
+    ranks = []
+    for r in range(4):
+        rank = Writer(r, 4)
+        pair = [0, 1] if r < 2 else [2, 3]
+        for n in range(3):
+            b = 1_000.0 + n * 40_000
+            rank.step(n, b, 40_000)
+            slow = 9_000.0 if r == 1 else 0.0
+            rank.kernel(GEMM, b + 100, 1_000 + slow)
+            done = 9_000.0 if r < 2 else 0.0
+            rank.collective("allreduce", b + 1_200 + slow, 50 + done - slow, 500_000, group=f"p{pair[0]}", ranks=pair)
+            cross = [r % 2, r % 2 + 2]
+            at = b + 1_300 + done
+            rank.collective("allreduce", at, 9_080 - done, 800_000, stream=24, group=f"x{r % 2}", ranks=cross)
+        ranks.append(rank)
+    found = analysed(tmp_path, ranks)
+    assert [(s.rank, s.cause) for s in found.stragglers] == [(1, "slower compute")]
+
+
+def test_one_bad_step_is_told_from_a_habit(tmp_path: Path) -> None:
+    ranks = []
+    for r in range(4):
+        rank = Writer(r, 4)
+        for n in range(5):
+            b = 1_000.0 + n * 40_000
+            rank.step(n, b, 40_000)
+            bad = 20_000.0 if n == 3 else 0.0
+            more = bad if r == 2 else 0.0
+            rank.kernel(GEMM, b + 100, 2_000 + more)
+            rank.collective("allreduce", b + 2_200 + more, 100 + bad - more, 500_000)
+        ranks.append(rank)
+    found = analysed(tmp_path, ranks)
+    assert [(s.rank, s.late_us_per_step) for s in found.stragglers] == [(2, 4_000)]
+    assert "in one of 5 steps" in named(found, "rank.late").detail
+
+
+def test_where_all_slow_groups_meet_is_the_slow_link(tmp_path: Path) -> None:
+    ranks = []
+    for r in range(8):
+        rank = Writer(r, 8)
+        node = [r // 2 * 2, r // 2 * 2 + 1]
+        for n in range(3):
+            b = 1_000.0 + n * 20_000
+            rank.step(n, b, 20_000)
+            rank.kernel(GEMM, b + 100, 1_000)
+            slow = 700.0 if 4 in node else 200.0
+            rank.collective("allreduce", b + 1_200, slow, 4_000_000, group=f"n{node[0]}", ranks=node)
+            across = [c for c in range(8) if c % 2 == r % 2]
+            for i in range(3):
+                rank.collective("allreduce", b + 3_000 + i * 900, 300, 900_000, group=f"a{r % 2}", ranks=across)
+        ranks.append(rank)
+    item = named(analysed(tmp_path, ranks), "link.slow")
+    assert item.ranks == [4, 5]
+    assert item.cost_us == 500
+
+
+@pytest.mark.parametrize(("layers", "gather", "compute"), [(3, 700, 900), (9, 150, 2_000)])
+def test_gathers_between_layers_are_not_prefetched(tmp_path: Path, layers: int, gather: int, compute: int) -> None:
+    rank = Writer(0, 16)
+    length = layers * (gather + compute) + 500
+    for n in range(3):
+        b = 1_000.0 + n * length
+        rank.step(n, b, length)
+        for i in range(layers):
+            at = b + 100 + i * (gather + compute)
+            rank.collective("_allgather_base", at, gather, 5_000_000)
+            rank.kernel(GEMM, at + gather, compute)
+    found = analysed(tmp_path, [rank])
+    assert causes(found) == {"cause.no_prefetch": layers * gather}
+    assert found.exposure is not None
+    assert found.exposure.exposed_us == layers * gather
+
+
+def test_a_launch_that_finds_the_gpu_idle_is_late(tmp_path: Path) -> None:
+    rank = Writer(0, 8)
+    for n in range(3):
+        b = 1_000.0 + n * 10_000
+        rank.step(n, b, 10_000)
+        rank.kernel(GEMM, b + 100, 2_000)
+        rank.collective("allreduce", b + 1_000, 500, 6_000_000)
+        rank.collective("allreduce", b + 3_500, 600, 6_000_000)  # 1385 us after the GPU ran dry
+        rank.kernel(GEMM, b + 4_100, 2_000)
+        rank.collective("allreduce", b + 4_200, 500, 6_000_000)
+    assert causes(analysed(tmp_path, [rank])) == {"cause.late_launch": 600}
+
+
+def test_a_call_behind_another_group_on_its_stream_is_serialised(tmp_path: Path) -> None:
+    rank = Writer(0, 8)
+    for n in range(3):
+        b = 1_000.0 + n * 10_000
+        rank.step(n, b, 10_000)
+        rank.kernel(GEMM, b + 100, 3_000)
+        rank.collective("allreduce", b + 1_000, 2_100, 6_000_000)
+        rank.collective("allreduce", b + 3_101, 400, 6_000_000, group="1", ranks=[0, 4], lag=2_000)
+        rank.kernel(GEMM, b + 3_501, 2_000)
+    assert causes(analysed(tmp_path, [rank])) == {"cause.serialised": 400}
+
+
+def test_small_messages_cost_latency(tmp_path: Path) -> None:
+    rank = Writer(0, 8)
+    for n in range(3):
+        b = 1_000.0 + n * 3_000
+        rank.step(n, b, 3_000)
+        for i in range(10):
+            rank.kernel(GEMM, b + 100 + i * 250, 200)
+            rank.collective("allreduce", b + 300 + i * 250, 50, 4_096)
+    assert causes(analysed(tmp_path, [rank])) == {"cause.latency": 500}
+
+
+@pytest.mark.parametrize(("alone", "beside"), [(400, 500), (90, 160)])
+def test_the_same_kernel_beside_communication_shows_the_tax(tmp_path: Path, alone: int, beside: int) -> None:
+    rank = Writer(0, 8)
+    for n in range(2):
+        b = 1_000.0 + n * 10_000
+        rank.step(n, b, 10_000)
+        for i in range(10):
+            at = b + 100 + i * 900
+            rank.kernel(GEMM, at, beside if i % 2 else alone)
+            if i % 2:
+                rank.collective("_allgather_base", at + 1, beside - 2, 3_000_000)
+    item = named(analysed(tmp_path, [rank]), "overlap.tax")
+    assert item.cost_us == 5 * (beside - alone)
+    assert f"{beside / alone:.3f} times" in item.detail
+
+
+@pytest.mark.parametrize(("stages", "microbatches", "forward", "backward"), [(4, 8, 1000, 2000), (3, 12, 400, 900)])
+def test_waiting_in_receives_is_bubble(
+    tmp_path: Path, stages: int, microbatches: int, forward: int, backward: int
+) -> None:
+    """GPipe: the receives of the first forward and of the first backward pass wait for the stages before and behind."""
+    ranks = []
+    for r in range(stages):
+        rank = Writer(r, stages)
+        turn = (microbatches + stages - 1) * forward
+        span = turn + (microbatches + stages - 1) * backward
+        for n in range(2):
+            b = 1_000.0 + n * (span + 400)
+            rank.step(n, b, span + 400)
+            if r:
+                rank.collective(
+                    "recv", b + 40, r * forward - 50, 70_000, stream=28, group=f"s{r - 1}", ranks=[r - 1, r]
+                )
+            for i in range(microbatches):
+                rank.kernel(GEMM, b + (r + i) * forward, forward)
+            behind = stages - 1 - r
+            if behind:
+                at = b + (r + microbatches) * forward
+                length = behind * (forward + backward) - 10
+                rank.collective("recv", at, length, 70_000, stream=28, group=f"s{r}", ranks=[r, r + 1])
+            for i in range(microbatches):
+                rank.kernel(GEMM, b + turn + (behind + i) * backward, backward)
+        ranks.append(rank)
+    found = analysed(tmp_path, ranks)
+    assert found.pipeline is not None
+    ideal = (stages - 1) / (microbatches + stages - 1)
+    assert found.pipeline.bubble_fraction.observed == pytest.approx(ideal, rel=0.01)
+    assert found.pipeline.stage_of_rank == {str(r): r for r in range(stages)}
+    assert set(causes(found)) == {"cause.bubble"}
+
+
+def test_one_rank_can_bound_its_waiting_from_below(tmp_path: Path) -> None:
+    rank = Writer(0, 8)
+    for n in range(3):
+        b = 1_000.0 + n * 10_000
+        rank.step(n, b, 10_000)
+        for i, length in enumerate((100, 400, 1_600)):
+            rank.kernel(GEMM, b + 100 + i * 3_000, 500)
+            rank.collective("allreduce", b + 600 + i * 3_000, length, 6_000_000)
+    found = analysed(tmp_path, [rank])
+    assert named(found, "wait.bound").cost_us == 300 + 1_500
+    assert all(row.wait_us_per_step is None for row in found.collectives)

@@ -1,0 +1,91 @@
+"""Kineto traces written event by event, for jobs whose waiting, lateness and causes are known by construction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from analyzer import analyze
+from analyzer.model import Analysis
+
+GEMM = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x256x64_kernel"
+KERNEL = "ncclDevKernel_{}_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+
+
+class Writer:
+    """One rank's trace; times in µs."""
+
+    def __init__(self, rank: int, world: int) -> None:
+        self.rank, self.world = rank, world
+        self.events: list[dict[str, Any]] = []
+        self._next = 1
+
+    def event(self, cat: str, name: str, ts: float, dur: float, tid: int, **args: Any) -> None:
+        """Any event."""
+        pid = self.rank if cat == "kernel" else 500 + self.rank
+        self.events.append(
+            {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": ts, "dur": dur, "args": args}
+        )
+
+    def step(self, number: int, ts: float, dur: float) -> None:
+        """A profiler step."""
+        self.event("user_annotation", f"ProfilerStep#{number}", ts, dur, 1)
+
+    def kernel(self, name: str, ts: float, dur: float, stream: int = 7, lag: float = 15, **args: Any) -> None:
+        """A kernel and its launch, ``lag`` before it."""
+        number = self._next
+        self._next += 1
+        self.event("cuda_runtime", "cudaLaunchKernel", ts - lag, 4, 1, correlation=number)
+        self.event("kernel", name, ts, dur, stream, device=self.rank, stream=stream, correlation=number, **args)
+
+    def collective(
+        self,
+        op: str,
+        ts: float,
+        dur: float,
+        elements: int,
+        *,
+        stream: int = 20,
+        group: str = "0",
+        ranks: Sequence[int] | None = None,
+        lag: float = 15,
+    ) -> None:
+        """A collective in bfloat16."""
+        members = list(range(self.world)) if ranks is None else list(ranks)
+        word = {"allreduce": "AllReduce_Sum_bf16", "_allgather_base": "AllGather"}.get(op, "SendRecv")
+        grown = elements * len(members) if op == "_allgather_base" else elements
+        args = {
+            "Collective name": op,
+            "In msg nelems": elements,
+            "Out msg nelems": grown,
+            "Group size": len(members),
+            "dtype": "BFloat16",
+            "Process Group Name": group,
+            "Process Group Description": "default_pg" if group == "0" else f"group_{group}",
+            "Process Group Ranks": str(members),
+        }
+        self.event("cpu_op", "record_param_comms", ts - lag - 10, 20, 1, **args)
+        self.kernel(KERNEL.format(word), ts, dur, stream, lag, **args)
+
+    def text(self) -> str:
+        """The file."""
+        every = {"pg_name": "0", "pg_desc": "default_pg", "backend_config": "cuda:nccl", "pg_size": self.world}
+        head = {"backend": "nccl", "rank": self.rank, "world_size": self.world, "pg_count": 1}
+        return json.dumps(
+            {
+                "schemaVersion": 1,
+                "distributedInfo": {**head, "pg_config": [{**every, "ranks": list(range(self.world))}]},
+                "deviceProperties": [{"id": self.rank, "name": "SYNTH"}],
+                "traceEvents": self.events,
+            }
+        )
+
+
+def analysed(folder: Path, ranks: Sequence[Writer]) -> Analysis:
+    """Write the traces and analyse them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for rank in ranks:
+        (folder / f"rank{rank.rank}.json").write_text(rank.text())
+    return analyze(folder)
