@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from heuristics.mesh import rank_order
-from heuristics.verdict import DIMENSIONS, DimensionVerdict, Layout
+from heuristics.verdict import DIMENSIONS, Dim, DimensionVerdict, Layout
 
 if TYPE_CHECKING:
     from heuristics.view import RankView
@@ -44,6 +44,10 @@ _NEVER = {
     "dp*cp": frozenset({"send_recv", "all_to_all"}),
 }
 """Primitives that no framework runs for a dimension (tensor-parallel rings overlap with GEMMs in kernels)."""
+
+_DIM_OF: Mapping[str, Dim] = MappingProxyType(
+    {"tp": "tp", "cp": "cp", "pp": "pp", "dp": "dp", "dp*cp": "dp", "ep": "ep"}
+)
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,16 @@ def _declared(rank: RankView) -> _Declared | None:
             primitives.setdefault(meaning, set()).add(family.primitive)
             scattered |= meaning == "tp" and family.primitive == "reduce_scatter" and family.is_float
     return _Declared(rank.rank, groups, {m: frozenset(p) for m, p in primitives.items()}, scattered)
+
+
+def declared_dims(rank: RankView) -> list[Dim]:
+    """The dimension of each family of a rank by the description of its group, where that names one dimension."""
+    dims: list[Dim] = []
+    for family in rank.families:
+        group = rank.group(family.group)
+        meaning = next((m for m, said in _MEANS if group.desc and said.fullmatch(group.desc)), "unknown")
+        dims.append(_DIM_OF.get(meaning, "unknown") if family.is_tensor else "control")
+    return dims
 
 
 def _sizes(seen: Sequence[_Declared]) -> tuple[dict[str, int], dict[str, str]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from heuristics.axes import Axes, axes
-from heuristics.declared import declared_layout
+from heuristics.declared import declared_dims, declared_layout
 from heuristics.degrees import Degree, Degrees, degrees
 from heuristics.guess import model_guess
 from heuristics.members import alternatives, family_dims, merged_groups, open_dimensions, unexplained_share
@@ -78,6 +78,7 @@ def infer_views(ranks: Sequence[RankView]) -> Inference:
     layout = _layout(seen, found, plan, undecided)
     if ranks and all(view.fragment for view in ranks):
         layout = declared_layout(ranks) or _fragment()
+        by_family = [declared_dims(view) for view in ranks]
     dims = (
         np.array(names, dtype=object)[s.view.family_of_call].tolist() for s, names in zip(seen, by_family, strict=True)
     )

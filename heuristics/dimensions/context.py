@@ -17,7 +17,7 @@ from heuristics.dimensions.claim import (
     of,
     per_step,
 )
-from heuristics.dimensions.order import adjacent_pairs, attention_since, in_pairs_around_attention
+from heuristics.dimensions.order import adjacent_pairs, attention_since, sizes_in_pairs
 from heuristics.dimensions.p2p import Traffic, traffic
 from heuristics.view import OPTIMIZER, UNKNOWN
 
@@ -116,7 +116,9 @@ def _gathered_keys(view: RankView, group: int, floats: list[Family]) -> list[Cla
     scatters = [f for f in of(floats, "reduce_scatter") if not f.forward and f.size in {g.size for g in gathers}]
     if not gathers or not scatters or not view.has_backward:
         return []
-    paired = [g for g in gathers if g.size in {f.size for f in scatters}]
+    keys = sizes_in_pairs(view, gathers)
+    paired = [g for g in gathers if g.size in {f.size for f in scatters} and (not keys or g.size in keys)]
+    scatters = [f for f in scatters if not keys or f.size in keys]
     dims = {f.ndim for f in paired + scatters if f.ndim}
     tests = []
     if dims and min(dims) >= 3:
@@ -125,7 +127,7 @@ def _gathered_keys(view: RankView, group: int, floats: list[Family]) -> list[Cla
         tests.append(Test(-STRONG, "the buffers are flat, as parameters are"))
     if len({f.size for f in paired}) == 1 and per_step(scatters) >= 2 and per_step(scatters) % 2 == 0:
         tests.append(Test(WEAK, "one size, an even number of times: keys and values"))
-    if in_pairs_around_attention(view, indices(paired)):
+    if keys:
         tests.append(Test(SURE, "they come in pairs, one pair for each attention: keys and values"))
     facts = MappingProxyType({"cp_kind": "all_gather"})
     return [Claim("cp", "all_gather", group, indices(paired + scatters), tuple(tests), facts)]

@@ -16,7 +16,7 @@ from heuristics.dimensions.claim import (
     indices,
     of,
 )
-from heuristics.dimensions.order import all_after, in_pairs_around_attention, pieces_before
+from heuristics.dimensions.order import all_after, pieces_before, sizes_in_pairs
 from heuristics.view import SCALARS
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ def claims(view: RankView, group: int) -> list[Claim]:
     if view.has_backward is False:
         return []
     floats = [f for f in view.on_group(group) if f.is_tensor and not is_statistic(view, f)]
+    keys = sizes_in_pairs(view, floats)
+    floats = [f for f in floats if f.size not in keys]
     packed = [f for f in view.on_group(group) if f.dtype == "uint8" and f.primitive == "all_gather"]  # fp8 parameters
     scatters = [f for f in of(floats, "reduce_scatter") if not f.forward]
     reduces = [f for f in of(floats, "all_reduce", "reduce") if not f.forward]
@@ -83,9 +85,6 @@ def _scattered(view: RankView, group: int, scatters: list[Family], gathers: list
                 sentence = f"{leading} gathers come before the first reduce-scatter: parameters first, gradients last"
                 tests.append(Test(STRONG, sentence))
     tests += _tensor_tests(scatters, gathers)
-    if in_pairs_around_attention(view, indices(f for f in gathers if f.size in scattered)):
-        sentence = "gathers come in pairs, one pair for each attention: keys and values, not parameters"
-        tests.append(Test(-SURE - STRONG, sentence))
     parameters = [f for f in gathers if f.size in scattered or not scattered & gathered]
     claimed = indices(scatters) | indices(f for f in parameters if _is_parameter_gather(f, scatters))
     return Claim("dp", "gradient_scatter", group, claimed, tuple(tests), MappingProxyType({}))
@@ -142,7 +141,11 @@ def _reduced(
     total, parameters = elements(reduces), _parameters(reduces)
     for kind, late in (("gathered", gathers), ("broadcast", broadcasts)):
         amount = elements(late)
-        if late and abs(amount - parameters) <= 0.02 * parameters and all_after(view, indices(late), indices(reduces)):
+        if (
+            amount
+            and abs(amount - parameters) <= 0.02 * parameters
+            and all_after(view, indices(late), indices(reduces))
+        ):
             sentence = f"as many elements as the gradients have ({amount:,.0f}) are {kind} after the last reduction"
             tests.append(Test(SURE, f"{sentence}: the optimizer is sharded"))
             claimed |= indices(late)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from heuristics.view import RankView
+    from heuristics.view import Family, RankView
 
 MIN_PAIRED_CALLS = 8
 """Four pairs: fewer may fall around attention by chance."""
@@ -65,9 +66,16 @@ def attention_between(view: RankView, opening: frozenset[int], closing: frozense
     return float(inside.mean())
 
 
-def in_pairs_around_attention(view: RankView, families: frozenset[int]) -> bool:
-    """Whether the calls come two by two, with attention between one pair and the next: keys and values."""
-    since = attention_since(view, families)
+def sizes_in_pairs(view: RankView, families: Iterable[Family]) -> frozenset[int]:
+    """Sizes that are gathered two by two, with attention between one pair and the next: keys and values."""
+    by_size: dict[int, set[int]] = {}
+    for family in families:
+        if family.primitive == "all_gather" and family.size > 0:
+            by_size.setdefault(family.size, set()).add(family.index)
+    return frozenset(size for size, own in by_size.items() if _in_pairs(attention_since(view, frozenset(own))))
+
+
+def _in_pairs(since: npt.NDArray[np.int64]) -> bool:
     if len(since) < MIN_PAIRED_CALLS or len(since) % 2:
         return False
     return bool((since[2::2] > 0).mean() >= 0.9 and (since[1::2] > 0).mean() <= 0.1)
