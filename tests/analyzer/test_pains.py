@@ -27,6 +27,15 @@ def step(analysis: Analysis) -> Exposure:
     return analysis.exposure
 
 
+def causes(analysis: Analysis) -> dict[str, float | None]:
+    return {f.id: f.cost_us for f in analysis.findings if f.id.startswith("cause.")}
+
+
+def detail(analysis: Analysis, kind: str) -> str:
+    (found,) = (f for f in analysis.findings if f.id == kind)
+    return found.detail
+
+
 def test_missing_values_are_never_summed(shared: Path, expect: dict[str, Any]) -> None:
     said = expect["02_inf_nan"]
     found = analysed(shared, "02_inf_nan")
@@ -48,6 +57,14 @@ def test_ranks_that_are_missing_or_there_twice(shared: Path, expect: dict[str, A
     assert sorted(i.rank for i in found.inputs if i.rank is not None) == said["ranks"]
     assert found.trust.ranks_duplicated == said["duplicate"]
     assert found.trust.ranks_missing == said["missing"]
+
+
+def test_steps_that_nobody_marked_are_found(shared: Path, expect: dict[str, Any]) -> None:
+    said = expect["07_no_profiler_step"]
+    found = analysed(shared, "07_no_profiler_step")
+    assert (found.trust.steps.source == "inferred") is said["inferred"]
+    assert len(found.trust.steps.complete) == said["steps"]
+    assert step(found).step_us == said["step_us"]
 
 
 def test_impossible_times_do_not_stretch_the_step(shared: Path, expect: dict[str, Any]) -> None:
@@ -79,6 +96,7 @@ def test_waiting_for_a_late_rank_is_not_transfer(shared: Path, expect: dict[str,
     found = analysed(shared, "11_wait_not_transfer")
     offsets = {str(rank): float(us) for rank, us in enumerate(said["clock_offsets_us"])}
     assert found.trust.clock.offset_us == offsets
+    assert [(s.rank, s.late_us_per_step) for s in found.stragglers] == [(said["late_rank"], said["wait_us_others"])]
     for rank in step(found).by_rank:
         (time,) = rank.by_dimension.values()
         assert time.transfer_us == said["transfer_us"]
@@ -124,14 +142,17 @@ def test_a_step_whose_kernels_were_dropped_is_not_complete(shared: Path, expect:
 
 
 def test_gathers_without_prefetch_are_exposed_whole(shared: Path, expect: dict[str, Any]) -> None:
-    found = step(analysed(shared, "20_fsdp_no_prefetch"))
+    found = analysed(shared, "20_fsdp_no_prefetch")
     said = expect["20_fsdp_no_prefetch"]
-    assert (found.exposed_us, found.overlapped_us) == (said["exposed_us_per_step"], said["overlapped_us"])
+    assert (step(found).exposed_us, step(found).overlapped_us) == (said["exposed_us_per_step"], said["overlapped_us"])
+    assert causes(found) == {"cause.no_prefetch": said["exposed_us_per_step"]}
+    assert "after the previous layer's compute" in detail(found, "cause.no_prefetch")
 
 
 def test_only_the_last_bucket_is_exposed(shared: Path, expect: dict[str, Any]) -> None:
-    found = step(analysed(shared, "21_last_bucket"))
-    said = expect["21_last_bucket"]
+    analysis = analysed(shared, "21_last_bucket")
+    found, said = step(analysis), expect["21_last_bucket"]
+    assert causes(analysis) == {"cause.last_bucket": said["exposed_us_per_step"]}
     assert (found.exposed_us, found.overlapped_us) == (said["exposed_us_per_step"], said["overlapped_us_per_step"])
     assert 100 * found.exposed_us / found.step_us == pytest.approx(said["exposed_pct"], abs=0.01)
 
@@ -141,3 +162,34 @@ def test_nccl_on_the_compute_stream_is_found(shared: Path, expect: dict[str, Any
     said = expect["22_nccl_on_compute_stream"]
     assert (step(found).compute_us, step(found).exposed_us) == (said["compute_us"], said["exposed_us"])
     assert said["finding"] in {f.title for f in found.findings}
+
+
+def test_the_same_kernel_is_slower_beside_communication(shared: Path, expect: dict[str, Any]) -> None:
+    said = expect["23_overlap_tax"]
+    (tax,) = (f for f in analysed(shared, "23_overlap_tax").findings if f.id == "overlap.tax")
+    assert tax.cost_us == said["tax_us"]
+    assert f"{said['slowdown']:.3f} times" in tax.detail
+
+
+def test_the_late_rank_waits_least_and_what_held_it_up_is_named(shared: Path, expect: dict[str, Any]) -> None:
+    said = expect["24_late_rank"]
+    found = analysed(shared, "24_late_rank")
+    (late,) = found.stragglers
+    assert (late.rank, late.late_us_per_step) == (said["culprit"], said["wait_us_others"])
+    assert late.cause is not None
+    assert said["cause_cpu_op"] in late.cause
+    for rank in step(found).by_rank:
+        (time,) = rank.by_dimension.values()
+        assert time.transfer_us is not None
+        assert time.transfer_us <= said["transfer_us_max"]
+        assert time.wait_us == (0 if rank.rank == said["culprit"] else said["wait_us_others"])
+
+
+def test_receives_that_wait_are_bubble_and_not_communication(shared: Path, expect: dict[str, Any]) -> None:
+    said = expect["25_bubble_as_recv"]
+    found = analysed(shared, "25_bubble_as_recv")
+    assert found.pipeline is not None
+    assert found.pipeline.bubble_fraction.observed == pytest.approx(said["bubble_fraction"], rel=0.005)
+    assert len(found.pipeline.stage_of_rank) == said["pp"]
+    assert {r.size_bytes.max for r in found.collectives if r.size_bytes} == {said["transfer_bytes"]}
+    assert set(causes(found)) == {"cause.bubble"}
