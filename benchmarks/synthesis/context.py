@@ -119,19 +119,26 @@ class Ulysses(Context):
         shape = (self.n, b, tokens // b, n // (tokens * width * self.n), width)
         self._message(messages.all_to_all(self.group, n, self.spec.dtype, new=new, shape=shape))
 
-    def forward(self) -> None:
-        """Queries, keys, values; then the output."""
+    def inward(self) -> None:
+        """Queries, keys, values (or their gradients)."""
         for n in (self.q, self.kv, self.kv):
             self._exchange(n)
-        self.compute.attention()
+
+    def outward(self) -> None:
+        """The output (or its gradient)."""
         self._exchange(self.q)
+
+    def forward(self) -> None:
+        """Queries, keys, values; then the output."""
+        self.inward()
+        self.compute.attention()
+        self.outward()
 
     def backward(self) -> None:
         """The gradient of the output; then of queries, keys, values."""
-        self._exchange(self.q)
+        self.outward()
         self.compute.attention(backward=True)
-        for n in (self.q, self.kv, self.kv):
-            self._exchange(n)
+        self.inward()
 
 
 class TorchRing(Context):
@@ -172,6 +179,27 @@ class TorchRing(Context):
             self.compute.attention(backward=True, share=1 / self.n)
             self.p.wait(moving)
             self.p.wait(self._rotate("Float"))
+
+
+class Hierarchical(Context):
+    """All-to-alls inside a small group, a ring across such groups (TransformerEngine's ``a2a+p2p``)."""
+
+    def __init__(self, program: Program, inner: Group, outer: Group, compute: Compute, spec: Spec) -> None:
+        super().__init__(program, None, compute, spec)
+        self.heads = Ulysses(program, inner, compute, spec)
+        self.ring = Ring(program, outer, compute, spec)
+
+    def forward(self) -> None:
+        """Heads for tokens, around the ring, and back."""
+        self.heads.inward()
+        self.ring.forward()
+        self.heads.outward()
+
+    def backward(self) -> None:
+        """The other way."""
+        self.heads.outward()
+        self.ring.backward()
+        self.heads.inward()
 
 
 KINDS: dict[str, type[Context]] = {

@@ -45,6 +45,11 @@ class Replicated:
         self.buckets = {c.stage: buckets(tensors(spec, c), spec.grad_dtype, cap) for c in own}
         self.flying: list[int] = []
 
+    def broadcast_buffers(self) -> None:
+        """`broadcast_buffers=True`: those of the first rank, before forward."""
+        if self.group.size > 1:
+            self.p.collective(messages.broadcast(self.group, self.spec.model.hidden // self.spec.model.heads, "Float"))
+
     def reached(self, chunk: Chunk, where: str) -> None:
         """Backward has passed a layer (or ``head``, ``embedding``): send what is complete."""
         for place, n in self.buckets[chunk.stage]:

@@ -45,6 +45,8 @@ class Writer:
         self.ids = itertools.count(1)
         self.seq: dict[tuple[str, bool], int] = {}
         self.streams: dict[str, int] = {COMPUTE: 7}
+        last = max((d.end_us for d in timeline.done), default=0.0)
+        self.opens_us = last * writing.cut if writing.cut else -1.0
         self.start_us = 5_239_871_077_754.190 if not writing.integer_us else 1_706_850_122_846_038.0
 
     def write(self, folder: Path) -> Path:
@@ -89,6 +91,8 @@ class Writer:
         """Ranges and operators, then what ran on the GPU, then names."""
         gpu: list[Event] = []
         for item in self.timeline.ranges:
+            if item.start_us < self.opens_us:
+                continue
             if item.category == "graph":
                 args = {"cbid": 311, "correlation": int(item.name)}
                 us = item.end_us - item.start_us
@@ -96,7 +100,9 @@ class Writer:
             elif self._wanted(item):
                 yield self._x(item.category, item.name, item.thread, item.start_us, item.end_us - item.start_us, {})
         for done in self.timeline.done:
-            yield from self._asked(done, gpu)
+            asked = list(self._asked(done, gpu))
+            if done.cpu_us >= self.opens_us:
+                yield from asked
         yield from gpu
         yield from self._names()
 
@@ -125,9 +131,13 @@ class Writer:
     def _asked(self, done: Done, gpu: list[Event]) -> Iterator[Event]:
         """The CPU side of one operation; its GPU side is put into ``gpu``."""
         op = done.operation
+        if done.cpu_us < self.opens_us:
+            if done.start_us >= self.opens_us and not (isinstance(op, Launch) and op.messages[0].group.size < 2):
+                gpu.append(self._on_gpu(done, self._name(op), None, {}))
+            return
         if done.graph:
-            name = op.name if isinstance(op, Kernel) else op.kernel or kernel_name(op.messages[0], self.writing.library)
-            gpu.append(self._on_gpu(done, name, None, {"graph id": 4, "graph node id": 1 + done.number - done.graph}))
+            node = {"graph id": 4, "graph node id": 1 + done.number - done.graph}
+            gpu.append(self._on_gpu(done, self._name(op), None, node))
             return
         if isinstance(op, Kernel):
             event = self._x("cpu_op", op.op, done.thread, done.cpu_us, done.cpu_dur_us, {})
@@ -148,10 +158,15 @@ class Writer:
         call = None if op.batched else call
         yield self._runtime(done, call)
         args = {} if call is None or not op.sizes_known else self._kernel_args(op.messages[0], done)
-        name = op.kernel or kernel_name(op.messages[0], self.writing.library)
-        gpu.append(self._on_gpu(done, name, call, args))
+        gpu.append(self._on_gpu(done, self._name(op), call, args))
         if mark is not None:
             gpu.append(self._gpu_annotation(done, self._annotation(op), mark))
+
+    def _name(self, op: Kernel | Launch) -> str:
+        """The name of the kernel."""
+        if isinstance(op, Kernel):
+            return op.name
+        return op.kernel or kernel_name(op.messages[0], self.writing.library)
 
     def _recorded(self, op: Launch, done: Done) -> Iterator[Event]:
         """What c10d records of a launch: its calls; of a batch, the end of the group after them, where it launches.

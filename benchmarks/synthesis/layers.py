@@ -83,9 +83,10 @@ class Layers:
     def feed_forward(self, layer: int, at: tuple[int, int, int]) -> None:
         """The dense block or the experts."""
         self.compute.norm(self.rows)
-        if self.experts is not None and self.spec.model.is_moe(layer):
+        moe = self.experts is not None and self.spec.model.is_moe(layer)
+        if self.experts is not None and moe:
             self.experts.forward(at)
-        else:
+        if not moe or self.spec.option("shared_expert", False):
             self.tensor.enter()
             self.compute.fc1()
             self.compute.activation()
@@ -105,10 +106,11 @@ class Layers:
             with self.autograd("CheckpointFunction"):
                 self.forward(layer, step, microbatch)
         with self.autograd("Linear"):
-            if self.experts is not None and self.spec.model.is_moe(layer):
-                self.experts.backward(at)
-            else:
+            moe = self.experts is not None and self.spec.model.is_moe(layer)
+            if not moe or self.spec.option("shared_expert", False):
                 self._dense_backward(wgrad)
+            if self.experts is not None and moe:
+                self.experts.backward(at)
             self.compute.norm(self.rows)
         with self.autograd("Linear"):
             self._attention_backward(wgrad)

@@ -19,7 +19,7 @@ _LAYOUTS = {
     "torchtitan": """
         dp4 dp8 dp8-m2 tp4 tp2-dp2 tp2-dp4 tp4-dp2 tp8-dp2 dp4-rep2 dp8-rep2 dp8-rep4 tp2-dp4-rep2 pp2-dp2 pp4-dp2
         pp2-vp2-dp2 pp4-vp2 tp2-pp2-dp2 tp2-pp4 cp2 cp2-dp2 cp4-dp2 tp2-cp2-dp2 tp2-cp2-pp2 ep2-dp2 ep4-dp4 ep2-dp4
-        ep4-dp8 pp2-ep2-dp4 dp4-zero0
+        ep4-dp8 tp2-ep2-dp2 tp2-ep4-dp4 pp2-ep2-dp4 dp4-zero0
     """,
     "torch": """
         dp4 dp8 dp4-m4 tp4 tp2-dp2 tp2-dp4 pp2 pp4 pp2-dp2 pp4-dp2 pp4-vp2 tp2-pp2 tp2-pp2-dp2 cp4 cp2-dp2 dp4-zero3
@@ -63,6 +63,9 @@ _VARIANTS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("megatron", "tp2-dp4", {"options": (("fp8", True),)}),
     ("megatron", "tp2-pp2-dp2", {"options": (("fp8", True),)}),
     ("megatron", "tp4-dp2", {"options": (("userbuffers", True),)}),
+    ("megatron", "cp4-dp2", {"cp_kind": "hierarchical"}),
+    ("megatron", "tp2-cp4", {"cp_kind": "hierarchical"}),
+    ("megatron", "tp2-ep2-dp2", {"options": (("shared_expert", True),)}),
     ("megatron", "dp8-rep2", {}),
     ("megatron", "tp2-dp4-rep2", {}),
     ("megatron", "tp2-dp2", {"dtype": "Half", "options": (("timers", True),)}),
@@ -95,6 +98,7 @@ _VARIANTS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("torch", "pp4", {"schedule": "dualpipev"}),
     ("torch", "cp4", {"cp_kind": "ulysses"}),
     ("torch", "tp4", {"sp": True}),
+    ("torch", "dp4", {"options": (("buffers", True),)}),
     ("torch", "dp4", {"options": (("sync_always", True),), "microbatches": 2}),
     ("deepspeed", "dp4-zero3", {"options": (("keep_live", True),)}),
     ("inference", "tp4", {"options": (("comm", "nccl"),)}),
@@ -113,6 +117,8 @@ _WRITINGS: tuple[Writing, ...] = (
     Writing(step_marks=False),
     Writing(step_marks=False, autograd_marks=False, range_marks=False),
     Writing(shapes=False),
+    Writing(cut=0.2),
+    Writing(cut=0.4, step_marks=False),
 )
 
 _WRITTEN = (

@@ -94,6 +94,7 @@ class Writing:
         integer_us: whole microseconds, as before 2024.
         eager_init: communicators made with ``device_id``: point-to-point calls share the group's stream.
         shapes: ``Input Dims`` recorded.
+        cut: share of the time before the window opens: work asked for before has no calls, only kernels.
     """
 
     level: str = "a"
@@ -105,6 +106,7 @@ class Writing:
     integer_us: bool = False
     eager_init: bool = False
     shapes: bool = True
+    cut: float = 0.0
 
     @property
     def release(self) -> tuple[int, int]:

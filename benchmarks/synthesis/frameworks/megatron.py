@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from benchmarks.synthesis import layers, messages, schedules
 from benchmarks.synthesis.compute import Compute
-from benchmarks.synthesis.context import context
+from benchmarks.synthesis.context import Context, Hierarchical, context
 from benchmarks.synthesis.experts import Experts, MegatronAllGather, MegatronAllToAll
 from benchmarks.synthesis.frameworks.megatron_groups import groups
 from benchmarks.synthesis.groups import Registry
@@ -40,7 +40,11 @@ class Megatron(Layers):
         tensor = _style(spec)(program, g.tp, shape, spec.dtype)
         if isinstance(tensor, MegatronSequence) and spec.option("fp8", False):
             tensor.gathered = "Byte"
-        super().__init__(program, spec, compute, tensor, context(program, g.cp, compute, spec), None)
+        if g.levels is not None:
+            attention: Context = Hierarchical(program, *g.levels, compute, spec)
+        else:
+            attention = context(program, g.cp, compute, spec)
+        super().__init__(program, spec, compute, tensor, attention, None)
         self.experts = self._experts() if spec.model.experts else None
         self.place = list(g.pp.ranks).index(rank)
         self.chunks = chunks(spec, self.place)

@@ -17,6 +17,7 @@ class Groups:
     intra: Group  # the ranks of one optimizer instance
     inter: Group | None  # the same place in all instances
     cp: Group
+    levels: tuple[Group, Group] | None  # of hierarchical context parallelism: inner, outer
     model: Group
     tp: Group
     pp: Group
@@ -43,6 +44,7 @@ def groups(registry: Registry, spec: Spec) -> Groups:
     intra, inter = _instances(registry, spec, data_cp)
     data = _with_gloo(registry, dense, ("dp",), "DATA_PARALLEL_GROUP")
     cp = registry.along(dense, ("cp",), "CONTEXT_PARALLEL_GROUP")
+    levels = _levels(registry, spec, cp)
     model = registry.along(dense, ("tp", "pp"), "MODEL_PARALLEL_GROUP")
     tp = registry.along(dense, ("tp",), "TENSOR_MODEL_PARALLEL_GROUP")
     pp, embedding = _pipeline_groups(registry, dense)
@@ -61,6 +63,7 @@ def groups(registry: Registry, spec: Spec) -> Groups:
         intra=intra,
         inter=inter,
         cp=cp,
+        levels=levels,
         model=model,
         tp=tp,
         pp=pp,
@@ -74,6 +77,17 @@ def groups(registry: Registry, spec: Spec) -> Groups:
         optimizer=optimizer,
         world=registry.default,
     )
+
+
+def _levels(registry: Registry, spec: Spec, cp: Group) -> tuple[Group, Group] | None:
+    """`hierarchical_context_parallel_sizes`: pairs of neighbours, and the same place in all pairs."""
+    if spec.cp_kind != "hierarchical" or spec.cp < 4:
+        return None
+    ranks, place = list(cp.ranks), list(cp.ranks).index(registry.rank)
+    name = "HIERARCHICAL_CONTEXT_PARALLEL_GROUP_L{}"
+    inner = registry.next(name.format(0), tuple(ranks[place // 2 * 2 :][:2]), place // 2, registry.world // 2)
+    outer = tuple(ranks[place % 2 :: 2])
+    return inner, registry.next(name.format(1), outer, place % 2, registry.world // len(outer))
 
 
 def _instances(registry: Registry, spec: Spec, data_cp: Group) -> tuple[Group, Group | None]:

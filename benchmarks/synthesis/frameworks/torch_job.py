@@ -98,6 +98,8 @@ class TorchJob(Layers):
         with self.p.mark(f"ProfilerStep#{step + 5}"):
             self.p.add(Idle(600.0))
             self.begin()
+            if self.ddp is not None and self.spec.option("buffers", False):
+                self.ddp.broadcast_buffers()
             for acts in self._plan():
                 self._do(acts, step)
             if self.fsdp is not None:
