@@ -8,13 +8,14 @@ color, in order of key and then of the rank in the parent (src/init.cc `commGetS
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
 from heuristics.arrays import codes
 from parsers import tables
+from parsers.nsys.communicators import Place
 
 if TYPE_CHECKING:
     from parsers.nsys.communicators import Member, NsysWitness
@@ -22,6 +23,19 @@ if TYPE_CHECKING:
 
 _FORMAT = "nsys"
 _GUESSED = "gpu_order"
+
+
+@dataclass(frozen=True)
+class Across:
+    """What the reports of a job tell of each other.
+
+    Attributes:
+        groups: size and ranks in order, of the communicators where they are known.
+        first_rank: by path, what is to be added to ranks that were guessed within one report.
+    """
+
+    groups: Mapping[str, tuple[int, tuple[int, ...] | None]] = field(default_factory=dict)
+    first_rank: Mapping[str, int] = field(default_factory=dict)
 
 
 def joined(traces: Sequence[RankTrace]) -> list[RankTrace]:
@@ -36,89 +50,32 @@ def joined(traces: Sequence[RankTrace]) -> list[RankTrace]:
     Returns:
         In the same order; a trace to which nothing was added is the same object.
     """
-    renumbered = _renumbered(traces)
-    members = _members([trace for trace in renumbered if trace.format == _FORMAT])
-    return [_with(trace, members) if trace.format == _FORMAT else trace for trace in renumbered]
+    found = across([(trace.path, _place(trace)) for trace in traces if trace.format == _FORMAT])
+    return [completed(trace, found) for trace in traces]
 
 
-def _renumbered(traces: Sequence[RankTrace]) -> list[RankTrace]:
-    guessed = [i for i, t in enumerate(traces) if t.format == _FORMAT and t.identity.rank_source == _GUESSED]
-    if len({traces[i].path for i in guessed}) < 2 or len(guessed) != len(traces):
-        return list(traces)
-    by_place = sorted(
-        guessed, key=lambda i: (traces[i].identity.host or "", traces[i].path, traces[i].identity.rank or 0)
-    )
-    out = list(traces)
-    for rank, i in enumerate(by_place):
-        if out[i].identity.rank != rank:
-            out[i] = replace(out[i], identity=replace(out[i].identity, rank=rank))
-    return out
+def across(places: Sequence[tuple[str, Place]]) -> Across:
+    """What the ranks of a job tell of each other.
+
+    Args:
+        places: per rank, the path of its report and its places in communicators.
+    """
+    first = _first_ranks(places)
+    known = [
+        replace(place, identity=replace(place.identity, rank=place.identity.rank + first.get(path, 0)))
+        for path, place in places
+        if place.identity.rank is not None
+    ]
+    return Across(_groups(known), first)
 
 
-def _own(traces: Sequence[RankTrace]) -> Iterator[tuple[int, Member]]:
-    """Every rank's own places in communicators that have a name."""
-    for trace in traces:
-        witness = cast("NsysWitness | None", trace.witness)
-        if trace.identity.rank is not None and witness is not None:
-            yield from ((trace.identity.rank, member) for member in witness.members if member.name is not None)
-
-
-def _members(traces: Sequence[RankTrace]) -> dict[str, tuple[int | None, list[int] | None]]:
-    """Per name, the size and the ranks in order, as far as they can be known."""
-    places: dict[str, dict[int, int]] = {}
-    sizes: dict[str, int] = {}
-    children: dict[str, list[tuple[int, Member]]] = {}
-    for rank, member in _own(traces):
-        name = str(member.name)
-        if member.rank is None:
-            children.setdefault(name, []).append((rank, member))
-            continue
-        sizes.setdefault(name, member.size or 0)
-        places.setdefault(name, {}).setdefault(member.rank, rank)
-    whole = {name: _in_order(found, sizes[name]) for name, found in places.items()}
-    for _ in range(len(children)):  # a child may be split again
-        for name, found in children.items():
-            parents = {member.parent for _, member in found}
-            parent = whole.get(str(parents.pop())) if len(parents) == 1 else None
-            if whole.get(name) is None and parent is not None:
-                whole[name] = [
-                    rank for _, _, rank in sorted((m.key or 0, m.parent_rank or 0, rank) for rank, m in found)
-                ]
-                sizes[name] = len(found)
-    for name, ranks in _users(traces).items():
-        if whole.get(name) is None and (len(ranks) == sizes.get(name) or (name not in sizes and _all_there(traces))):
-            whole[name], sizes[name] = ranks, len(ranks)
-    return {name: (sizes.get(name), whole.get(name)) for name in {*sizes, *whole}}
-
-
-def _in_order(found: Mapping[int, int], size: int) -> list[int] | None:
-    """Ranks by place, if every place is taken by a rank of its own."""
-    ranks = [found[place] for place in sorted(found)]
-    return ranks if sorted(found) == list(range(size)) and len(set(ranks)) == size else None
-
-
-def _users(traces: Sequence[RankTrace]) -> dict[str, list[int]]:
-    """The ranks that name each communicator in their calls, in order (as torch.distributed keeps its groups)."""
-    found: dict[str, set[int]] = {}
-    for trace in traces:
-        if trace.identity.rank is not None:
-            for name in _named(trace):
-                found.setdefault(name, set()).add(trace.identity.rank)
-    return {name: sorted(ranks) for name, ranks in found.items()}
-
-
-def _named(trace: RankTrace) -> list[str]:
-    return codes(trace.comm_records, "group_name")[1]
-
-
-def _all_there(traces: Sequence[RankTrace]) -> bool:
-    worlds = {trace.identity.world_size for trace in traces}
-    ranks = {trace.identity.rank for trace in traces}
-    world = worlds.pop() if len(worlds) == 1 else None
-    return world is not None and ranks == set(range(world))
-
-
-def _with(trace: RankTrace, members: Mapping[str, tuple[int | None, list[int] | None]]) -> RankTrace:
+def completed(trace: RankTrace, found: Across) -> RankTrace:
+    """A trace with what the others tell of its communicators and of its rank."""
+    if trace.format != _FORMAT:
+        return trace
+    first = found.first_rank.get(trace.path, 0)
+    if first and trace.identity.rank is not None and trace.identity.rank_source == _GUESSED:
+        trace = replace(trace, identity=replace(trace.identity, rank=trace.identity.rank + first))
     rows = trace.groups.to_pylist()
     listed = {row["name"] for row in rows}
     rows += [
@@ -128,11 +85,92 @@ def _with(trace: RankTrace, members: Mapping[str, tuple[int | None, list[int] | 
     ]
     changed = False
     for row in rows:
-        size, ranks = members.get(row["name"], (None, None))
+        size, ranks = found.groups.get(row["name"], (0, None))
         if ranks is not None and row["ranks"] is None and trace.identity.rank in ranks:
-            row |= {"size": len(ranks), "ranks": ranks, "ranks_source": "members"}
+            row |= {"size": len(ranks), "ranks": list(ranks), "ranks_source": "members"}
             changed = True
         elif size and row["size"] is None:
             row["size"] = size
             changed = True
     return replace(trace, groups=pa.Table.from_pylist(rows, schema=tables.GROUPS)) if changed else trace
+
+
+def _place(trace: RankTrace) -> Place:
+    witness = cast("NsysWitness | None", trace.witness)
+    return Place(trace.identity, () if witness is None else witness.members, frozenset(_named(trace)))
+
+
+def _named(trace: RankTrace) -> list[str]:
+    return codes(trace.comm_records, "group_name")[1]
+
+
+def _first_ranks(places: Sequence[tuple[str, Place]]) -> dict[str, int]:
+    """By path, how many ranks the reports before it hold, where all ranks are guesses within their reports."""
+    counts: dict[tuple[str, str], int] = {}
+    for path, place in places:
+        if place.identity.rank_source != _GUESSED:
+            return {}
+        key = (place.identity.host or "", path)
+        counts[key] = counts.get(key, 0) + 1
+    first, total = {}, 0
+    for (_, path), count in sorted(counts.items()):
+        first[path] = total
+        total += count
+    return first if len(first) > 1 else {}
+
+
+def _groups(places: Sequence[Place]) -> dict[str, tuple[int, tuple[int, ...] | None]]:
+    """Per name, the size and the ranks in order, as far as they can be known."""
+    taken: dict[str, dict[int, int]] = {}
+    sizes: dict[str, int] = {}
+    children: dict[str, list[tuple[int, Member]]] = {}
+    for rank, name, member in _own(places):
+        if member.rank is None:
+            children.setdefault(name, []).append((rank, member))
+            continue
+        sizes.setdefault(name, member.size or 0)
+        taken.setdefault(name, {}).setdefault(member.rank, rank)
+    whole = {name: _in_order(found, sizes[name]) for name, found in taken.items()}
+    for _ in range(len(children)):  # a child may be split again
+        for name, found in children.items():
+            parents = {member.parent for _, member in found}
+            parent = whole.get(str(parents.pop())) if len(parents) == 1 else None
+            if whole.get(name) is None and parent is not None:
+                in_order = sorted((m.key or 0, m.parent_rank or 0, rank) for rank, m in found)
+                whole[name] = tuple(rank for _, _, rank in in_order)
+                sizes[name] = len(found)
+    for name, ranks in _users(places).items():
+        if whole.get(name) is None and (len(ranks) == sizes.get(name) or (name not in sizes and _all_there(places))):
+            whole[name], sizes[name] = ranks, len(ranks)
+    return {name: (sizes.get(name, 0), whole.get(name)) for name in sorted({*sizes, *whole})}
+
+
+def _own(places: Sequence[Place]) -> Iterator[tuple[int, str, Member]]:
+    """Every rank's own places in communicators that have a name."""
+    for place in places:
+        for member in place.members:
+            if place.identity.rank is not None and member.name is not None:
+                yield place.identity.rank, member.name, member
+
+
+def _in_order(taken: Mapping[int, int], size: int) -> tuple[int, ...] | None:
+    """Ranks by place, if every place is taken by a rank of its own."""
+    ranks = tuple(taken[place] for place in sorted(taken))
+    return ranks if sorted(taken) == list(range(size)) and len(set(ranks)) == size else None
+
+
+def _users(places: Sequence[Place]) -> dict[str, tuple[int, ...]]:
+    """The ranks that name each communicator in their calls, in order (as torch.distributed keeps its groups)."""
+    found: dict[str, set[int]] = {}
+    for place in places:
+        for name in place.names:
+            if place.identity.rank is not None:
+                found.setdefault(name, set()).add(place.identity.rank)
+    return {name: tuple(sorted(ranks)) for name, ranks in found.items()}
+
+
+def _all_there(places: Sequence[Place]) -> bool:
+    worlds = {place.identity.world_size for place in places}
+    ranks = {place.identity.rank for place in places}
+    world = worlds.pop() if len(worlds) == 1 else None
+    return world is not None and ranks == set(range(world))

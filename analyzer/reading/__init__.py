@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from analyzer.options import Options, Progress
     from analyzer.summary.model import RankSummary
+    from heuristics.communicators import Across
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,22 @@ def _jobs(paths: Sequence[str], options: Options) -> list[Job]:
         from analyzer.reading.cache import prepare
 
         prepare(options.cache)
-    return [Job(path, options.kernel_table, options.cache, _stored_bytes(path)) for path in paths]
+    across = _across(paths)
+    return [Job(path, options.kernel_table, options.cache, _stored_bytes(path), across) for path in paths]
+
+
+def _across(paths: Sequence[str]) -> Across | None:
+    """What several reports of Nsight Systems tell of each other: who is in which communicator."""
+    if len(paths) < 2:
+        return None
+    from parsers.nsys import places
+
+    found = [(path, place) for path in paths for place in places(path)]
+    if not found:
+        return None
+    from heuristics.communicators import across
+
+    return across(found)
 
 
 def _stored_bytes(path: str) -> int:

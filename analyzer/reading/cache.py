@@ -2,9 +2,9 @@
 
 An entry's name is a hash of everything that the summary depends on: the file as it was named (readers take ranks from
 names), its size and time of change, what it holds at both ends and at places in between, the version of this program
-and of the summary's columns, and the kernel tables. Hashing all of a file would cost as much as reading it, which is
-what a cache is there to save; the time of change alone would miss a file that was put in place of another with its
-times kept (`rsync -t`, `tar`). Each of them errs towards reading again.
+and of the summary's columns, the kernel tables, and what other files of the job tell of this one. Hashing all of a file
+would cost as much as reading it, which is what a cache is there to save; the time of change alone would miss a file
+that was put in place of another with its times kept (`rsync -t`, `tar`). Each of them errs towards reading again.
 """
 
 from __future__ import annotations
@@ -77,6 +77,7 @@ def key(job: Job) -> str:
     """
     digest = hashlib.blake2b(digest_size=20)
     digest.update(f"{version('commlens')}\0{VERSION}\0{job.path}\0".encode())
+    digest.update(repr(job.across).encode())
     digest.update(resources.files("heuristics").joinpath("kernels.toml").read_bytes())
     try:
         if job.kernel_table is not None:

@@ -12,6 +12,7 @@ from parsers.errors import InputError
 from parsers.summary import is_summary
 
 if TYPE_CHECKING:
+    from heuristics.communicators import Across
     from heuristics.kernel_table import KernelTable
 
 
@@ -24,12 +25,14 @@ class Job:
         kernel_table: a TOML file with further kernels.
         cache: the directory of the cache.
         stored_bytes: size of the file, for telling how far the reading is; 0 where not known.
+        across: what the job's other reports of Nsight Systems tell of this one; null where there are none.
     """
 
     path: str
     kernel_table: str | None = None
     cache: str | None = None
     stored_bytes: int = 0
+    across: Across | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,11 +87,14 @@ def summarized(job: Job) -> pa.Table:
     """
     from analyzer.summary.make import summarize
     from analyzer.summary.table import to_table
+    from heuristics.communicators import completed, joined
     from heuristics.label import label
     from parsers import read
 
+    traces = read(job.path)
+    traces = joined(traces) if job.across is None else [completed(trace, job.across) for trace in traces]
     table = _kernel_table(job.kernel_table) if job.kernel_table is not None else None
-    return to_table([summarize(label(trace, kernel_table=table)) for trace in read(job.path)])
+    return to_table([summarize(label(trace, kernel_table=table)) for trace in traces])
 
 
 @cache

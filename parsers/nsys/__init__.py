@@ -6,9 +6,11 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from parsers.errors import InputError
+from parsers.nsys.communicators import Place
 from parsers.nsys.detect import (
     ARROW_STREAM,
     REPORT_SUFFIXES,
@@ -18,14 +20,16 @@ from parsers.nsys.detect import (
     is_json,
     is_table,
     is_tables_directory,
+    worth_a_look,
 )
-from parsers.nsys.read import FORMAT, read_store
+from parsers.nsys.read import FORMAT, read_places, read_store
 from parsers.nsys.report import exported
 from parsers.nsys.sqlite_store import MAGIC, SqliteStore
-from parsers.source import BLOCK_BYTES, Source, open_source
+from parsers.nsys.store import Store
+from parsers.source import BLOCK_BYTES, Source, open_source, peek
 from parsers.tables import RankTrace
 
-__all__ = ["FORMAT", "belongs", "read", "read_path", "sniff", "takes"]
+__all__ = ["FORMAT", "belongs", "places", "read", "read_path", "sniff", "takes"]
 
 
 def sniff(head: bytes) -> bool:
@@ -54,25 +58,8 @@ def read(source: Source) -> list[RankTrace]:
     Raises:
         InputError: it is not from Nsight Systems, is damaged, or holds nothing of interest.
     """
-    path, name, size = Path(source.name), source.name, source.file_bytes
-    if is_json(source.head):
-        from parsers.nsys.json_store import json_store
-
-        return read_store(json_store(source), path, name, size)
-    if is_table(source.head):
-        from parsers.nsys.stats import table_store
-
-        return read_store(table_store(source), path, name, size)
-    with _on_disk(source) as file:
-        if source.head.startswith(ARROW_STREAM):
-            from parsers.nsys.arrow_store import stream_store
-
-            return read_store(stream_store(file, name), path, name, size)
-        store = SqliteStore(file, name)
-        try:
-            return read_store(store, path, name, size)
-        finally:
-            store.close()
+    with _opened(source) as store:
+        return read_store(store, Path(source.name), source.name, source.file_bytes)
 
 
 def read_path(path: Path, name: str) -> list[RankTrace]:
@@ -87,18 +74,61 @@ def read_path(path: Path, name: str) -> list[RankTrace]:
     """
     if not path.is_dir():
         with open_source(exported(path, name)) as source:
-            return [_renamed(trace, name) for trace in read(source)]
+            return [replace(trace, path=name) for trace in read(source)]
+    size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    return read_store(_opened_directory(path, name), path, name, size)
+
+
+def places(path: str) -> list[Place]:
+    """Who is in which communicator, of any path that is an export; nothing for others.
+
+    Raises:
+        InputError: the export cannot be read.
+    """
+    local = Path(path)
+    if "://" in path or not local.exists():
+        return []
+    if local.is_dir():
+        return read_places(_opened_directory(local, path), local, path) if takes(local) else []
+    file = exported(local, path) if takes(local) else local
+    if not worth_a_look(file):
+        return []
+    head = peek(file)
+    if not sniff(head) or not belongs(file, head):
+        return []
+    with open_source(file) as source, _opened(source) as store:
+        return read_places(store, local, path)
+
+
+@contextmanager
+def _opened(source: Source) -> Iterator[Store]:
+    if is_json(source.head):
+        from parsers.nsys.json_store import json_store
+
+        yield json_store(source)
+    elif is_table(source.head):
+        from parsers.nsys.stats import table_store
+
+        yield table_store(source)
+    else:
+        with _on_disk(source) as file:
+            if source.head.startswith(ARROW_STREAM):
+                from parsers.nsys.arrow_store import stream_store
+
+                yield stream_store(file, source.name)
+                return
+            store = SqliteStore(file, source.name)
+            try:
+                yield store
+            finally:
+                store.close()
+
+
+def _opened_directory(path: Path, name: str) -> Store:
     from parsers.nsys import arrow_store, stats
 
-    size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-    store = arrow_store.directory_store if is_export_directory(path) else stats.directory_store
-    return read_store(store(path, name), path, name, size)
-
-
-def _renamed(trace: RankTrace, name: str) -> RankTrace:
-    from dataclasses import replace
-
-    return replace(trace, path=name)
+    read_tables = arrow_store.directory_store if is_export_directory(path) else stats.directory_store
+    return read_tables(path, name)
 
 
 @contextmanager

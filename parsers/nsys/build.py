@@ -16,7 +16,7 @@ from parsers.kineto_comm import COMM_LAYERS
 from parsers.nsys.communicators import NsysWitness, groups_of, hash_name
 from parsers.nsys.facts import Facts
 from parsers.nsys.functions import CALL, INIT
-from parsers.nsys.gpu import OTHER, GpuRows, Launches, Owners, wide
+from parsers.nsys.gpu import GpuRows, Launches, Owners
 from parsers.nsys.marks import MARK_KINDS, STEP, Sorted, sizes_of, steps
 from parsers.nsys.nvtx import Nvtx
 from parsers.nsys.seats import Part
@@ -80,7 +80,7 @@ def rank_trace(report: Report, part: Part, shares: Shares, identity: RankIdentit
         cpu_marks=_cpu_marks(report, part),
         steps=step_table.table(),
         groups=groups_of(part.members, complete=part.from_start),
-        health=_health(report, part, notes),
+        health=_health(report, part, shares, notes),
         devices=_devices(facts),
         metadata=metadata,
         witness=NsysWitness(part.members, part.from_start, report.log),
@@ -168,23 +168,22 @@ def _calls(report: Report, part: Part, names: Names, groups: Names, sizes: Mappi
 
 def _replays(report: Report, shares: Shares, names: Names, groups: Names, sizes: Mapping[int, int]) -> Arrays:
     """Work replayed from a CUDA graph, with what was said when it was recorded into it."""
-    gpu, links = report.gpu, report.links
-    place = shares.place_of(links.replay_row)
+    links, replays = report.links, report.links.replays
+    place = shares.place_of(replays.row)
     mine = np.flatnonzero(place >= 0)
-    rows, call = links.replay_row[mine], links.replay_call[mine]
+    call = links.replay_call[mine]
     said = _said(report, call, names, groups, sizes)
     fused = links.replay_calls[mine] > 1  # several calls in one kernel: only what they have in common
     said["name"] = np.where(fused, names[_FUSED], said["name"])
     for name in ("message_bytes", "rank_arg", "seq", "in_nelems", "out_nelems"):
         said[name] = np.where(fused, NULL, said[name])
-    device = wide(gpu.device, rows)
     return {
-        "ts_ns": gpu.start[rows] + report.facts.base_ns,
-        "dur_ns": wide(gpu.dur, rows),
-        "layer": np.full(len(rows), _LAYERS.index(REPLAY_LAYER), np.int32),
-        "device": np.where(device < 0, NULL, device),
-        "stream": wide(gpu.stream, rows),
-        "correlation": wide(gpu.correlation, rows),
+        "ts_ns": replays.start[mine] + report.facts.base_ns,
+        "dur_ns": replays.dur[mine],
+        "layer": np.full(len(mine), _LAYERS.index(REPLAY_LAYER), np.int32),
+        "device": np.where(replays.device[mine] < 0, NULL, replays.device[mine]),
+        "stream": replays.stream[mine],
+        "correlation": replays.correlation[mine],
         "gpu_event": place[mine],
         **said,
     }
@@ -232,13 +231,14 @@ def _operators(report: Report, part: Part, names: Names, dims: Lists) -> Arrays:
 # -- what was wrong
 
 
-def _health(report: Report, part: Part, notes: Sequence[str]) -> Health:
+def _health(report: Report, part: Part, shares: Shares, notes: Sequence[str]) -> Health:
     gpu, nccl, facts = report.gpu, report.nvtx.nccl, report.facts
     said = [*report.faults, *facts.lost, *notes]
     said += [f"{count} GPU rows set aside: {reason}" for reason, count in gpu.quarantined.items()]
-    graphs = int((part.gpu_rows(report) & (gpu.kind == OTHER)).sum()) if OTHER in gpu.kind else 0
-    if graphs:
-        said.append(f"{graphs} launches of CUDA graphs hide the kernels in them: capture with --cuda-graph-trace=node")
+    if shares.graphs:
+        said.append(
+            f"{shares.graphs} launches of CUDA graphs hide the kernels in them: capture with --cuda-graph-trace=node"
+        )
     without_end = int(((nccl.end == NULL) & (nccl.kind == CALL))[part.nccl].sum())
     if without_end:
         said.append(f"{without_end} calls of NCCL were still open when the capture ended")

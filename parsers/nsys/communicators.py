@@ -20,6 +20,7 @@ from parsers.source import Source
 
 if TYPE_CHECKING:
     from parsers.nccl_log import NcclLog
+    from parsers.tables import RankIdentity
 
 _UNSIGNED = (1 << 64) - 1
 
@@ -50,6 +51,21 @@ class Member:
     key: int | None = None
     parent_rank: int | None = None
     parent_size: int | None = None
+
+
+@dataclass(frozen=True)
+class Place:
+    """One rank, and the communicators it is in.
+
+    Attributes:
+        identity: who it is.
+        members: its places, as far as its report shows communicators being made.
+        names: communicators that its calls name.
+    """
+
+    identity: RankIdentity
+    members: tuple[Member, ...]
+    names: frozenset[str]
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from parsers.nsys.schema import is_export
-from parsers.nsys.sqlite_store import tables_of
+from parsers.nsys.sqlite_store import MAGIC, tables_of
 
 ARROW_STREAM = b"\xff\xff\xff\xff"
 """How an Arrow stream begins; those of nsys name their table."""
@@ -14,6 +14,7 @@ ARROW_STREAM = b"\xff\xff\xff\xff"
 REPORT_SUFFIXES = (".nsys-rep", ".qdrep", ".qdstrm")
 """Names of reports in nsys's own format, which has no published signature."""
 
+_COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ")
 _TABLE_FILES = (".parquet", ".arrow")
 _JSON = re.compile(
     rb'\A\s*\{\s*(?:"table"\s*:\s*"(?:[A-Z][A-Z0-9_]{2,80}|StringIds|ThreadNames|ProcessStreams)"|'
@@ -39,6 +40,18 @@ def is_tables_directory(path: Path) -> bool:
     names = _names(path)
     of_recipe = "trace.parquet" in names and any(name.endswith(".nsys-analysis") for name in names)
     return of_recipe or any(_PRINTED_NAME.search(name) for name in names)
+
+
+def worth_a_look(path: Path) -> bool:
+    """Whether a file may be an export, from its first bytes alone; compressed ones by name, which Kineto's have not."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(len(MAGIC))
+    except OSError:
+        return False
+    if start.startswith(_COMPRESSED):
+        return ".json" not in path.name
+    return start == MAGIC or start.startswith((ARROW_STREAM, b"{", b'"', b"Start", b"API Start", b"Name"))
 
 
 def is_arrow(head: bytes) -> bool:

@@ -158,7 +158,7 @@ def read_gpu(store: Store, owners: Owners) -> GpuRows:
     """All kernels, copies, fills and graph launches of a report."""
     names = ("start", "dur", "owner", "device", "stream", "correlation", "kind", "name", "bytes", "graph")
     rows, counts, read = _Growing(names), Counter[str](), 0
-    texts: dict[str, int] = {}
+    spelling = _Spelling()
     for block, kind in _blocks(store):
         read += block.rows
         start, end = block.ints["start"], block.ints["end"]
@@ -180,12 +180,11 @@ def read_gpu(store: Store, owners: Owners) -> GpuRows:
             "stream": block.ints["streamId"],
             "correlation": block.ints["correlationId"],
             "kind": _all(block, kind),
-            "name": _name_numbers(block, kind, texts),
+            "name": spelling.codes(block, kind),
             "bytes": block.ints.get("bytes", _all(block, NULL)),
             "graph": _graph(block, kind),
         }
         rows.add(columns, ~(absent | negative | endless))
-    name, spelled = _spell(store, rows.take("name", np.int64), texts)
     return GpuRows(
         start=rows.take("start", np.int64),
         dur=rows.take("dur"),
@@ -194,8 +193,8 @@ def read_gpu(store: Store, owners: Owners) -> GpuRows:
         stream=rows.take("stream"),
         correlation=rows.take("correlation"),
         kind=rows.take("kind", np.int8),
-        name=name,
-        names=spelled,
+        name=rows.take("name", np.int32),
+        names=spelling.names(store),
         bytes=_unless_null(rows.take("bytes")),
         graph=_unless_null(rows.take("graph")),
         quarantined=dict(counts),
@@ -226,20 +225,40 @@ def _graph(block: Block, kind: int) -> Ints:
     return np.where(node == 0, NULL, node)
 
 
-def _name_numbers(block: Block, kind: int, texts: dict[str, int]) -> Ints:
-    """Names as numbers: of ``StringIds`` from 0, of texts of our own below 0."""
-    if kind == KERNEL:
-        return block.ints["nameId"]
-    if kind == FILL:
-        return _all(block, _text("Memset", texts))
-    if kind == OTHER:
-        graphs, which = np.unique(block.ints["graphId"], return_inverse=True)
-        return np.array([_text(f"CUDA graph {number}", texts) for number in graphs.tolist()], np.int64)[which]
-    ints = block.ints
-    apart = (ints["srcDeviceId"] != NULL) & (ints["dstDeviceId"] != NULL) & (ints["srcDeviceId"] != ints["dstDeviceId"])
-    copy = np.where((ints["copyKind"] == _DTOD) & apart, _PTOP, ints["copyKind"])
-    keys, which = np.unique(np.stack([copy, ints["srcKind"], ints["dstKind"]]), axis=1, return_inverse=True)
-    return np.array([_text(_copy_name(*key), texts) for key in keys.T.tolist()], np.int64)[which.ravel()]
+class _Spelling:
+    """Names as numbers in order of first use: of ``StringIds`` those of kernels, and our own of all else."""
+
+    def __init__(self) -> None:
+        self._keys: dict[int | str, int] = {}
+
+    def codes(self, block: Block, kind: int) -> Ints:
+        """The number of each row's name."""
+        if kind == KERNEL:
+            values, which = np.unique(block.ints["nameId"], return_inverse=True)
+            return self._numbered(values.tolist(), which)
+        if kind == FILL:
+            return _all(block, self._number("Memset"))
+        if kind == OTHER:
+            graphs, which = np.unique(block.ints["graphId"], return_inverse=True)
+            return self._numbered([f"CUDA graph {number}" for number in graphs.tolist()], which)
+        ints = block.ints
+        source, target = ints["srcDeviceId"], ints["dstDeviceId"]
+        apart = (source != NULL) & (target != NULL) & (source != target)
+        copy = np.where((ints["copyKind"] == _DTOD) & apart, _PTOP, ints["copyKind"])
+        keys, which = np.unique(np.stack([copy, ints["srcKind"], ints["dstKind"]]), axis=1, return_inverse=True)
+        return self._numbered([_copy_name(*key) for key in keys.T.tolist()], which.ravel())
+
+    def _number(self, key: int | str) -> int:
+        return self._keys.setdefault(key, len(self._keys))
+
+    def _numbered(self, keys: Sequence[int | str], which: Ints) -> Ints:
+        return np.array([self._number(key) for key in keys], np.int64)[which]
+
+    def names(self, store: Store) -> list[str]:
+        """All names by number; one that the file lacks is called unknown."""
+        ids = [key for key in self._keys if isinstance(key, int) and key != NULL]
+        known = store.strings(np.array(ids, np.int64))
+        return [key if isinstance(key, str) else known.get(key, "unknown") for key in self._keys]
 
 
 def _copy_name(kind: int, source: int, target: int) -> str:
@@ -247,19 +266,6 @@ def _copy_name(kind: int, source: int, target: int) -> str:
         return PEER
     between = f" ({_MEMORIES.get(source, 'Unknown')} -> {_MEMORIES.get(target, 'Unknown')})"
     return f"Memcpy {_COPY_KINDS.get(kind, 'Unknown')}{between}"
-
-
-def _text(text: str, texts: dict[str, int]) -> int:
-    return -2 - texts.setdefault(text, len(texts))
-
-
-def _spell(store: Store, numbers: Ints, texts: Mapping[str, int]) -> tuple[npt.NDArray[np.int32], list[str]]:
-    """Numbers into a list of the distinct names, and the list; a name that the file lacks is called unknown."""
-    distinct, place = np.unique(numbers, return_inverse=True)
-    known = store.strings(distinct[distinct >= 0])
-    own = {-2 - number: text for text, number in texts.items()}
-    spelled = [own.get(number) or known.get(number, "unknown") for number in distinct.tolist()]
-    return place.astype(np.int32), spelled
 
 
 def _unless_null(values: Narrow) -> Narrow | None:

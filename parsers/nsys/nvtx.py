@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from parsers.nsys.store import Block, Store, column
 PUSH_POP, START_END, DOMAIN = 59, 60, 75
 
 _RANGES = OneOf("eventType", (PUSH_POP, START_END))
+_COLUMNS = ("start", "end", "eventType", "globalTid", "textId", "domainId")
 # `torch.autograd.profiler.emit_nvtx` adds these to every operator's name (torch/csrc/profiler/util.cpp getNvtxStr).
 _OPERATOR_SIGNS = (", op_id = ", ", seq = ", ", sizes = ")
 _SUFFIX = re.compile(r", (?:seq|op_id|sizes|input_op_ids|trace_id) = ")
@@ -127,13 +128,8 @@ def read_nvtx(store: Store, owners: Owners) -> Nvtx:
     likely = _may_be_nccl(store, domains)
     of_nccl, of_others = _NcclColumns(owners), _OtherColumns(owners)
     read = 0
-    columns = ["start", "end", "eventType", "globalTid", "textId", "domainId"]
-    for block in store.scan(
-        NVTX, [*columns, "jsonTextId", "eventId"], ["text", "binaryData", "jsonText"], AllOf([_RANGES, likely])
-    ):
+    for block, names, is_nccl in _likely_blocks(store, domains, likely):
         read += block.rows
-        names = _spelled(store, block)
-        is_nccl = _is_nccl(block, names, domains)
         of_nccl.add(store, block, names, is_nccl)
         of_others.add(block, names, ~is_nccl)
     noise: list[Condition] = [
@@ -141,10 +137,29 @@ def read_nvtx(store: Store, owners: Owners) -> Nvtx:
         AllOf([Contains("text", _OPERATOR_SIGNS), Contains("text", ("::",)), Not(Begins("text", _KEPT_OPERATORS))]),
         Begins("text", _NOISE),
     ]
-    for block in store.scan(NVTX, columns, ["text"], AllOf([_RANGES, Not(likely), Not(AnyOf(noise))])):
+    for block in store.scan(NVTX, _COLUMNS, ["text"], AllOf([_RANGES, Not(likely), Not(AnyOf(noise))])):
         read += block.rows
         of_others.add(block, _spelled(store, block), np.ones(block.rows, np.bool_))
     return Nvtx(of_nccl.finish(store, _capture_ends(store)), of_others.finish(), read)
+
+
+def read_nccl(store: Store, owners: Owners) -> NcclRanges:
+    """Read the ranges of NCCL alone."""
+    domains = _nccl_domains(store)
+    columns = _NcclColumns(owners)
+    for block, names, is_nccl in _likely_blocks(store, domains, _may_be_nccl(store, domains)):
+        columns.add(store, block, names, is_nccl)
+    return columns.finish(store, _capture_ends(store))
+
+
+def _likely_blocks(
+    store: Store, domains: Ints, likely: Condition
+) -> Iterator[tuple[Block, list[str], npt.NDArray[np.bool_]]]:
+    """Ranges that may be NCCL's with their payloads, their names, and which of them are."""
+    wanted = AllOf([_RANGES, likely])
+    for block in store.scan(NVTX, [*_COLUMNS, "jsonTextId", "eventId"], ["text", "binaryData", "jsonText"], wanted):
+        names = _spelled(store, block)
+        yield block, names, _is_nccl(block, names, domains)
 
 
 def _nccl_domains(store: Store) -> Ints:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
+from parsers.columns import NULL
 from parsers.errors import InputError
 from parsers.nsys.build import Report, rank_trace
-from parsers.nsys.communicators import log_of
+from parsers.nsys.communicators import Place, hash_name, log_of, members_of, with_log
 from parsers.nsys.dynamic import nccl_version
 from parsers.nsys.facts import captured_output, read_facts
-from parsers.nsys.gpu import Owners, read_gpu, read_launches
+from parsers.nsys.gpu import THREAD_MASK, Owners, read_gpu, read_launches
 from parsers.nsys.identity import Seat, identities
 from parsers.nsys.marks import sort_out
-from parsers.nsys.nvtx import read_nvtx
+from parsers.nsys.nvtx import read_nccl, read_nvtx
 from parsers.nsys.seats import find_seats
 from parsers.nsys.shares import divide
 from parsers.nsys.store import Store
@@ -72,3 +75,34 @@ def read_store(store: Store, path: Path, name: str, file_bytes: int) -> list[Ran
         for part, share, identity in zip(seats, shares, who, strict=True)
     ]
     return sorted(traces, key=lambda trace: (trace.identity.rank is None, trace.identity.rank or 0))
+
+
+def read_places(store: Store, path: Path, name: str) -> list[Place]:
+    """Only who is in which communicator: what the reports of a job need of each other before they are read.
+
+    Args:
+        store: the tables of the export.
+        path: where it is, for the rank in its name.
+        name: as the user named it.
+
+    Returns:
+        One entry per rank that called NCCL, as `read_store` would tell them apart.
+    """
+    owners = Owners()
+    ranges = read_nccl(store, owners)
+    facts, log = read_facts(store), log_of(captured_output(store), name)
+    seats: list[Seat] = []
+    used: list[frozenset[str]] = []
+    for owner in np.unique(ranges.owner).tolist():
+        own = ranges.take(np.flatnonzero(ranges.owner == owner))
+        process = owners.values[owner]
+        members = with_log(members_of(own), log, process & THREAD_MASK, None)
+        found = sorted({member.device for member in members if member.device is not None})
+        devices: list[int | None] = [*found] or [None]
+        comms = np.unique(own.said["comm"])
+        for device in devices:
+            mine = [member for member in members if device is None or member.device in (None, device)]
+            seats.append(Seat(process, device, mine))
+            used.append(frozenset(hash_name(comm) for comm in comms[comms != NULL].tolist()))
+    who, _ = identities(seats, facts, path)
+    return [Place(identity, tuple(seat.members), names) for identity, seat, names in zip(who, seats, used, strict=True)]

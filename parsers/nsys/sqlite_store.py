@@ -42,7 +42,7 @@ class SqliteStore:
         self._name = name
         try:
             self._connection = _open(path)
-            self._columns = _tables(self._connection)
+            self._columns, self._always = _tables(self._connection)
         except sqlite3.Error as error:
             raise InputError(f"cannot be read as SQLite ({error})", path=name, hint="export the report again") from None
         if not is_export(self._columns):
@@ -73,7 +73,9 @@ class SqliteStore:
         if table not in self._real:
             return
         condition, parameters = where.sql() if where is not None else ("1", [])
-        names = [*(f'ifnull("{name}", {NULL})' for name in ints), *(_cut(name) for name in values)]
+        always = self._always.get(self._real[table], frozenset())
+        numbers = [f'"{name}"' if name in always else f'ifnull("{name}", {NULL})' for name in ints]
+        names = [*numbers, *(_cut(name) for name in values)]
         text = f"SELECT {', '.join(names)} FROM {self._with_nulls(table)} WHERE {condition}"
         given = 0
         try:
@@ -174,11 +176,15 @@ def _names(connection: sqlite3.Connection) -> list[str]:
     ]
 
 
-def _tables(connection: sqlite3.Connection) -> dict[str, frozenset[str]]:
-    return {
-        name: frozenset(str(row[1]) for row in connection.execute(f'PRAGMA table_info("{name}")'))
-        for name in _names(connection)
-    }
+def _tables(connection: sqlite3.Connection) -> tuple[dict[str, frozenset[str]], dict[str, frozenset[str]]]:
+    """The columns of every table, and those of them that are never null."""
+    columns: dict[str, frozenset[str]] = {}
+    always: dict[str, frozenset[str]] = {}
+    for name in _names(connection):
+        rows = connection.execute(f'PRAGMA table_info("{name}")').fetchall()
+        columns[name] = frozenset(str(row[1]) for row in rows)
+        always[name] = frozenset(str(row[1]) for row in rows if row[3])
+    return columns, always
 
 
 def _only_reads(action: int, _: str | None, second: str | None, *_more: str | None) -> int:

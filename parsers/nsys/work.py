@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,24 @@ _LONGEST_CHAIN = 8
 
 
 @dataclass(frozen=True)
+class Replays:
+    """Rows of the GPU table, taken out of it: `row` is their number there."""
+
+    row: Ints
+    start: Ints
+    dur: Ints
+    device: Ints
+    stream: Ints
+    correlation: Ints
+
+    @classmethod
+    def of(cls, gpu: GpuRows, row: Ints) -> Self:
+        """The given rows."""
+        columns = (gpu.start, gpu.dur, gpu.device, gpu.stream, gpu.correlation)
+        return cls(row, *(wide(column, row) for column in columns))
+
+
+@dataclass(frozen=True)
 class NcclLinks:
     """What belongs together.
 
@@ -28,7 +46,8 @@ class NcclLinks:
         gpu_link: number of the link of each, or `NULL`.
         of_range: per range of NCCL, the number of its link, or `NULL`.
         captured: calls that were recorded into a CUDA graph, and so ran nothing by themselves.
-        replay_row: rows of the GPU table that were replayed from a graph, and whose calls are known.
+        replays: rows of the GPU table that were replayed from a graph, and whose calls are known, with the columns that
+            `Replays` lists.
         replay_call: per such row, the range of the call (of several, the first).
         replay_calls: how many calls it stands for.
         by_order: links that rest on the order alone.
@@ -38,7 +57,7 @@ class NcclLinks:
     gpu_link: Ints
     of_range: Ints
     captured: npt.NDArray[np.bool_]
-    replay_row: Ints
+    replays: Replays
     replay_call: Ints
     replay_calls: Ints
     by_order: int
@@ -72,9 +91,8 @@ def link_work(store: Store, owners: Owners, gpu: GpuRows, launches: Launches, ra
     gpu_link = np.full(len(rows), NULL, np.int64)
     gpu_link[direct] = found.of_work
     replay_row, replay_call, replay_calls = nodes.replays(made.of_call, made.of_work)
-    return NcclLinks(
-        rows, gpu_link, found.of_call, captured, replay_row, replay_call, replay_calls, by_order=found.by_order
-    )
+    replays = Replays.of(gpu, replay_row)
+    return NcclLinks(rows, gpu_link, found.of_call, captured, replays, replay_call, replay_calls, found.by_order)
 
 
 def launch_of(launches: Launches, gpu: GpuRows, rows: Ints) -> Ints:

@@ -34,4 +34,4 @@ def _die(lives: Path, home: int) -> None:
 def dying(job: Job, lives: Path, times: int) -> DyingJob:
     """A job like the given one that kills its process so many times before it is done."""
     lives.write_text("x" * times)
-    return DyingJob(job.path, job.kernel_table, job.cache, job.stored_bytes, os.getpid(), str(lives))
+    return DyingJob(job.path, job.kernel_table, job.cache, job.stored_bytes, home=os.getpid(), lives=str(lives))
