@@ -58,16 +58,17 @@ class Rule:
         op: one of <=, <, >=, >, ==, !=.
         value: the limit in the metric's unit, a factor of ``reference``, or a text to be equal to.
         reference: ledger | baseline | step | None.
+        said: operator and limit as the user wrote them.
     """
 
     metric: str
     op: str
     value: float | str
     reference: str | None = None
+    said: str = ""
 
     def __str__(self) -> str:
-        shown = self.value if isinstance(self.value, str) else f"{self.value:g}"
-        return f"{self.metric} {self.op} {shown}" + (f" x {self.reference}" if self.reference else "")
+        return f"{self.metric} {self.said or f'{self.op} {self.value}'}"
 
     def holds(self, value: float | str, limit: float | str) -> bool:
         """Whether a value keeps the limit.
@@ -176,21 +177,23 @@ def _limit(metric: str, said: object) -> Rule:
     if isinstance(said, bool):
         said = str(said).lower()
     if isinstance(said, (int, float)):
-        return Rule(metric, "==", float(said))
+        return Rule(metric, "==", float(said), said=f"= {said}")
     match = _LIMIT.fullmatch(said) if isinstance(said, str) else None
     if match is None:
         raise InputError(f"{metric}: {said!r} is not a limit such as '<= 1.2 x ledger'")
     op = {"=": "==", None: "=="}.get(match["op"], match["op"])
     amount = _AMOUNT.fullmatch(match["rest"])
     if amount is None:
-        return Rule(metric, op, match["rest"].strip("\"'"))
+        word = match["rest"].strip("\"'")
+        return Rule(metric, op, word, said=f"{match['op'] or '='} {word}")
+    shown = f"{match['op'] or '='} {match['rest']}"
     if amount["ref"] is not None:
         if amount["ref"] not in REFERENCES:
             raise InputError(f"{metric}: {amount['ref']!r} is none of {', '.join(REFERENCES)}")
-        return Rule(metric, op, float(amount["number"]), amount["ref"])
+        return Rule(metric, op, float(amount["number"]), amount["ref"], shown)
     if amount["unit"] not in UNITS:
         raise InputError(f"{metric}: {amount['unit']!r} is no unit; there are {', '.join(u for u in UNITS if u)}")
-    return Rule(metric, op, float(amount["number"]) * UNITS[amount["unit"]])
+    return Rule(metric, op, float(amount["number"]) * UNITS[amount["unit"]], said=shown)
 
 
 def _known(metric: str) -> bool:

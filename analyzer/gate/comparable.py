@@ -94,20 +94,18 @@ def _kind_of_job(a: Record, b: Record) -> Iterator[Difference]:
     same number of elements in all (buckets that are only cut differently).
     """
     one, two = a.facts.model, b.facts.model
+    alike = _alike(one, two)
+    values = [(way, a.exact.get(f"layout.{way}"), b.exact.get(f"layout.{way}")) for way in WAYS]
+    ways = [(way, before, after) for way, before, after in values if None not in (before, after) and before != after]
+    for way, before, after in ways if not alike else []:
+        name = way.replace("_", " ")
+        yield Difference("layout", f"{name} {before}", f"{name} {after}")
     if one.name and two.name and one.name != two.name:
         yield Difference("model", one.name, two.name)
     elif one.hidden and two.hidden and one.hidden != two.hidden:
         yield Difference("model", f"hidden {one.hidden}", f"hidden {two.hidden}")
-    elif not _alike(one, two):
-        values = [(way, a.exact.get(f"layout.{way}"), b.exact.get(f"layout.{way}")) for way in WAYS]
-        ways = [
-            (way, before, after) for way, before, after in values if None not in (before, after) and before != after
-        ]
-        for way, before, after in ways:
-            name = way.replace("_", " ")
-            yield Difference("layout", f"{name} {before}", f"{name} {after}")
-        if not ways:
-            yield Difference("model", _shown(_sizes(one) - _sizes(two)), _shown(_sizes(two) - _sizes(one)))
+    elif not alike and not ways:
+        yield Difference("model", _shown(_sizes(one) - _sizes(two)), _shown(_sizes(two) - _sizes(one)))
 
 
 def _alike(a: ModelFacts, b: ModelFacts) -> bool:

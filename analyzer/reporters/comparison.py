@@ -25,6 +25,8 @@ WORDS = {
 }
 VERDICTS = {"pass": Tone.GOOD, "regression": Tone.BAD, "inconclusive": Tone.DOUBT}
 BAR = 24
+MUCH = 10
+"""From here a change is a factor rather than a percentage."""
 
 
 def comparison_sections(c: Comparison, most: int | None = None, *, everything: bool = False) -> list[Section]:
@@ -121,7 +123,7 @@ def _metrics(c: Comparison, most: int | None, everything: bool) -> Section:
         Column("baseline", right=True),
         Column("now", right=True),
         Column("change", right=True),
-        Column("per step", right=True),
+        Column("per token" if c.per_token else "per step", right=True),
         Column("why", spare=1),
     ]
     return Section("Metrics", lead, [Table(columns, [_row(row) for row in shown])])
@@ -137,7 +139,7 @@ def _row(row: Row) -> list[str | Cell]:
     if row.failed and row.level == "warn":
         word, tone = f"{word} (warning)", Tone.DOUBT
     cost = fmt.DASH if not row.cost_us else ("+" if row.cost_us > 0 else "") + fmt.time(row.cost_us)
-    change = fmt.DASH if row.change is None else f"{row.change:+.1%}"
+    change = fmt.DASH if row.change is None else f"{row.change:+.1%}" if row.change < MUCH else f"x {row.change + 1:,.0f}"
     return [
         Cell(word, tone),
         row.metric,
