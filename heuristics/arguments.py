@@ -11,11 +11,12 @@ import numpy as np
 import pyarrow as pa
 
 from heuristics import shapes
-from heuristics.arrays import NULL, codes, ints, lists
-from heuristics.columns import Ints, at, first, none, take
+from heuristics.arrays import NULL, codes, ints, lists, numpy
+from heuristics.columns import Ints, array, at, first, none, take
 from heuristics.dtypes import NAMES, normalise
 from heuristics.kernel_table import LAYOUTS, Operator
 from heuristics.primitives import UNKNOWN
+from parsers.columns import list_array
 
 if TYPE_CHECKING:
     from heuristics.calls import Records
@@ -93,7 +94,7 @@ def gather(records: Records, seen: Evidence, read: shapes.Sizes, direction: Ints
     out_split = _splits(records, metadata, "out_split", operators, "out_splits")
     cut = at(ints(facts, "splits_cut", 0), metadata, 0)
     tensor = first(*(at(read.tensor, rows) for rows in layers))
-    listed = np.asarray(in_split.value_lengths().fill_null(0), dtype=np.int64)
+    listed = numpy(in_split.value_lengths(), 0)
     size = first(*(concrete_int(records, rows, "size") for rows in reversed(operators)))
     by_kernel = np.array([*(c.ranks or NULL for c in seen.work.classes), NULL], dtype=np.int64)
     return Arguments(
@@ -153,9 +154,11 @@ def _splits(records: Records, metadata: Ints, column: str, operators: Sequence[I
         texts += found
     if not (number >= 0).any():
         return written
-    parsed = pa.array([_numbers(text) for text in texts], type=_SPLITS)
+    lists_of = [_numbers(text) for text in texts]
+    place = np.array([NULL if found is None else i for i, found in enumerate(lists_of)], dtype=np.int64)
+    parsed = list_array(lists_of, place, _SPLITS)
     rows = np.where(number >= 0, number + len(written), np.arange(len(written)))
-    return pa.concat_arrays([written.cast(_SPLITS), parsed]).take(pa.array(rows))
+    return pa.concat_arrays([written.cast(_SPLITS), parsed]).take(array(rows))
 
 
 def _numbers(text: str) -> list[int] | None:
@@ -180,13 +183,13 @@ def _concrete(records: Records, rows: Ints, which: str) -> tuple[Ints, list[str]
     if not len(wanted):
         return number, []
     column = records.table.column("concrete_inputs").combine_chunks()
-    length = np.asarray(column.value_lengths().fill_null(0), dtype=np.int64)
+    length = numpy(column.value_lengths(), 0)
     begin = np.cumsum(length) - length
     place = positions[records.name[rows[wanted]]]
     fits = place < length[rows[wanted]]
     wanted, place = wanted[fits], place[fits]
-    values = column.flatten().take(pa.array(begin[rows[wanted]] + place)).dictionary_encode()
-    number[wanted] = np.asarray(values.indices.fill_null(NULL), dtype=np.int64)
+    values = column.flatten().take(array(begin[rows[wanted]] + place)).dictionary_encode()
+    number[wanted] = numpy(values.indices)
     return number, values.dictionary.to_pylist()
 
 

@@ -14,12 +14,51 @@ NULL = -1
 """What a null integer becomes."""
 
 
+def numpy(values: pa.Array | pa.ChunkedArray, null: int = NULL) -> npt.NDArray[np.int64]:
+    """Integers or truth values as int64, nulls as ``null``.
+
+    From the buffers: `to_numpy` and `numpy.asarray` on Arrow data import pandas, which takes longer than a small trace.
+    """
+    chunks = [_chunk(chunk, null) for chunk in getattr(values, "chunks", [values])]
+    if len(chunks) == 1:
+        return chunks[0]
+    return np.concatenate(chunks) if chunks else np.empty(0, dtype=np.int64)
+
+
+def _chunk(values: pa.Array, null: int) -> npt.NDArray[np.int64]:
+    mask, data = values.buffers()[:2]
+    here = slice(values.offset, values.offset + len(values))
+    if not len(values) or data is None:
+        return np.full(len(values), null, dtype=np.int64)
+    if str(values.type) == "bool":
+        found = _bits(data)[here].astype(np.int64)
+    else:
+        width = np.dtype(f"{'u' if str(values.type).startswith('u') else 'i'}{values.type.bit_width // 8}")
+        found = np.frombuffer(data, dtype=width, count=here.stop)[here].astype(np.int64, copy=False)
+    return found if mask is None or not values.null_count else np.where(_bits(mask)[here], found, null)
+
+
+def valid(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    """Which values are not null."""
+    chunks = getattr(values, "chunks", [values])
+    return np.concatenate([np.empty(0, dtype=np.bool_), *(_valid(chunk) for chunk in chunks)])
+
+
+def _valid(values: pa.Array) -> npt.NDArray[np.bool_]:
+    mask = values.buffers()[0]
+    if mask is None:
+        return np.full(len(values), str(values.type) != "null")
+    return _bits(mask)[values.offset : values.offset + len(values)]
+
+
+def _bits(buffer: pa.Buffer) -> npt.NDArray[np.bool_]:
+    return np.unpackbits(np.frombuffer(buffer, dtype=np.uint8), bitorder="little").astype(np.bool_)
+
+
 def ints(table: pa.Table, name: str, null: int = NULL) -> npt.NDArray[np.int64]:
     """An integer or boolean column as int64, nulls as ``null``."""
-    column = table.column(name).combine_chunks()
-    if column.null_count:
-        column = column.fill_null(null if str(column.type) != "bool" else False)
-    return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.int64)
+    column = table.column(name)
+    return numpy(column, null if str(column.type) != "bool" else 0)
 
 
 def codes(table: pa.Table, name: str) -> tuple[npt.NDArray[np.int64], list[str]]:
@@ -27,10 +66,7 @@ def codes(table: pa.Table, name: str) -> tuple[npt.NDArray[np.int64], list[str]]
     column = table.column(name).unify_dictionaries().combine_chunks()
     if hasattr(column, "chunks"):  # a chunked array without chunks
         return np.empty(0, dtype=np.int64), []
-    indices = column.indices
-    if indices.null_count:
-        indices = indices.fill_null(-1)
-    return np.asarray(indices.to_numpy(zero_copy_only=False), dtype=np.int64), column.dictionary.to_pylist()
+    return numpy(column.indices), column.dictionary.to_pylist()
 
 
 def code_of(values: list[str], text: str) -> int:
@@ -46,7 +82,6 @@ def lists(table: pa.Table, name: str) -> tuple[npt.NDArray[np.int64], npt.NDArra
     column = table.column(name).combine_chunks()
     if hasattr(column, "chunks"):
         return np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int64)
-    lengths = column.value_lengths().fill_null(0)
-    offsets = np.concatenate([[0], np.cumsum(np.asarray(lengths.to_numpy(zero_copy_only=False), dtype=np.int64))])
-    flat = column.flatten().fill_null(NULL)
-    return offsets, np.asarray(flat.to_numpy(zero_copy_only=False), dtype=np.int64)
+    lengths = numpy(column.value_lengths(), 0)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    return offsets, numpy(column.flatten())

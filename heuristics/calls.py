@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from heuristics import nesting, nvtx_calls
-from heuristics.arrays import NULL, code_of, codes, ints
+from heuristics.arrays import NULL, code_of, codes, ints, valid
 from heuristics.columns import Bools, Ints, at, first, none
 from heuristics.kernel_table import KernelTable, Operator
 
@@ -42,7 +42,7 @@ class Records:
         self.ts, self.dur = ints(table, "ts_ns"), ints(table, "dur_ns", 0)
         self.end = self.ts + self.dur
         self.tid = ints(table, "tid")
-        self.timed = np.asarray(table.column("dur_ns").is_valid().to_numpy(), dtype=np.bool_)
+        self.timed = valid(table.column("dur_ns"))
         self.name, self.names = codes(table, "name")
         self.collective, self.collectives = codes(table, "collective")
         self._layer, self._layers = codes(table, "layer")

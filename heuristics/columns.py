@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from heuristics.arrays import NULL
+from parsers.columns import text_array
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -58,15 +59,26 @@ def distinct(*columns: npt.NDArray[Any]) -> tuple[Ints, Ints]:
     return example, kind
 
 
+def array(values: npt.NDArray[Any], valid: Bools | None = None) -> pa.Array:
+    """Integers or truth values as an Arrow array, null where not valid.
+
+    Made from buffers: `pyarrow.array` would import pandas, which takes longer than a small trace.
+    """
+    missing = valid is not None and not valid.all()
+    mask = pa.py_buffer(np.packbits(valid, bitorder="little")) if valid is not None and missing else None
+    data = np.packbits(values, bitorder="little") if values.dtype == np.bool_ else np.ascontiguousarray(values)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [mask, pa.py_buffer(data)])
+
+
 def take(column: pa.ChunkedArray, rows: Ints) -> pa.Array:
     """Values of a column at the given rows; null where the row is `NULL`."""
-    taken = column.take(pa.array(rows, mask=rows < 0))
+    taken = column.take(array(rows, rows >= 0))
     return taken.combine_chunks() if isinstance(taken, pa.ChunkedArray) else taken
 
 
 def nullable(values: npt.NDArray[Any], kind: pa.DataType, valid: Bools | None = None) -> pa.Array:
     """An Arrow array of ``kind``, null where ``valid`` is false (or, without it, where the value is `NULL`)."""
-    return pa.array(values, mask=values == NULL if valid is None else ~valid).cast(kind)
+    return array(values, values != NULL if valid is None else valid).cast(kind)
 
 
 def texts(values: Sequence[str], number: npt.NDArray[Any]) -> pa.DictionaryArray:
@@ -75,4 +87,4 @@ def texts(values: Sequence[str], number: npt.NDArray[Any]) -> pa.DictionaryArray
     place = {value: i for i, value in enumerate(unique)}
     lookup = np.array([*(place[value] for value in values), NULL], dtype=np.int32)
     index = lookup[number]
-    return pa.DictionaryArray.from_arrays(pa.array(index, mask=index < 0), pa.array(unique, type=pa.string()))
+    return pa.DictionaryArray.from_arrays(array(index, index >= 0), text_array(unique), safe=False)

@@ -15,7 +15,7 @@ import numpy as np
 
 from heuristics.arrays import NULL, codes, ints, lists
 from heuristics.columns import Bools, Ints, at, distinct, none
-from parsers import tables
+from parsers import assemble, tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -249,9 +249,9 @@ class _Known:
         return group["size"] is None or size is None or group["size"] == size
 
     def table(self) -> pa.Table:
-        import pyarrow as pa
 
-        return pa.Table.from_pylist(self.rows, schema=tables.GROUPS)
+        columns = {name: [row.get(name) for row in self.rows] for name in tables.GROUPS.names}
+        return assemble.table(tables.GROUPS, columns)
 
 
 def _old_mentions(records: pa.Table, rows: Ints) -> tuple[Ints, list[Mention]]:

@@ -13,7 +13,7 @@ from heuristics import groups as process_groups
 from heuristics.arguments import Arguments
 from heuristics.arrays import NULL, codes, ints
 from heuristics.calls import Records
-from heuristics.columns import Bools, Ints, at, distinct, first, none, nullable, take, texts
+from heuristics.columns import Bools, Ints, array, at, distinct, first, none, nullable, take, texts
 from heuristics.dtypes import ITEMSIZE, NAMES
 from heuristics.evidence import gather
 from heuristics.kernel_table import PRIMITIVES, KernelTable
@@ -90,7 +90,7 @@ class _Labeller:
         barrier = at(self.decision.primitive, self.seen.event_call) == BARRIER
         return LabelledRank(
             trace=self.trace,
-            collectives=table.take(pa.array(order)),
+            collectives=table.take(array(order)),
             groups=groups if self.use_names else process_groups.without_descriptions(groups),
             gpu_role=kernels.roles(self.trace, self.seen.work, barrier),
             gpu_call=at(place, self.seen.event_call).astype(np.int32),
@@ -252,7 +252,7 @@ class _Labeller:
             "role": texts(ROLES, np.where(primitive == BARRIER, SYNC, seen.role)),
             "library": self._library(),
             "classified_by": texts(SOURCES, self.decision.source),
-            "conflict": pa.array(self.decision.conflict),
+            "conflict": array(self.decision.conflict),
             "op": texts(ops, op),
             "name": self._name(),
             "group": nullable(self.groups[1], pa.int32()),

@@ -49,7 +49,7 @@ class Steps:
     complete: npt.NDArray[np.bool_]
 
 
-NO_STEPS = Steps("none", tables.STEPS.empty_table(), np.empty(0, dtype=np.bool_))
+NO_STEPS = Steps("none", tables.empty(tables.STEPS), np.empty(0, dtype=np.bool_))
 """What a trace without steps has."""
 
 

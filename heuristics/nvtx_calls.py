@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from heuristics import nesting
-from heuristics.arrays import NULL, ints
+from heuristics.arrays import NULL, ints, valid
 from heuristics.columns import Bools, Ints, at, first, none
 from heuristics.primitives import ALL_TO_ALL, DIRECTIONS, SEND_RECV, Payload, codes_of, payload
 
@@ -144,4 +144,4 @@ def with_parts(pay: Payload, records: Records, seen: Evidence, primitive: Ints) 
 
 def _given(records: Records, column: str) -> Bools:
     """Which records have a value."""
-    return np.asarray(records.table.column(column).is_valid().to_numpy(), dtype=np.bool_)
+    return valid(records.table.column(column))

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from heuristics.arrays import NULL, code_of
-from heuristics.columns import Bools, Ints, at, none
+from heuristics.arrays import NULL, code_of, numpy
+from heuristics.columns import Bools, Ints, array, at, none
 from heuristics.dtypes import NAMES, normalise
 from heuristics.kernel_table import LAYOUTS
 
@@ -80,13 +80,13 @@ def shapes(records: pa.Table, tensor: Ints) -> pa.ListArray:
     _, inner = _lists(records, "input_dims")
     if not len(inner):
         return pa.nulls(len(tensor), pa.list_(pa.int64()))
-    return inner.take(pa.array(tensor, mask=tensor < 0))
+    return inner.take(array(tensor, tensor >= 0))
 
 
 def leading(records: pa.Table, tensor: Ints) -> Ints:
     """Dimension 0 of one tensor per row, given as `Sizes.tensor`; `NULL` for `NULL` and for scalars."""
     _, _, _, width = _tensors(records)
-    flat = np.asarray(_lists(records, "input_dims")[1].flatten(), dtype=np.int64)
+    flat = numpy(_lists(records, "input_dims")[1].flatten())
     begin = np.cumsum(width) - width
     return at(flat, np.where(at(width, tensor, 0) > 0, at(begin, tensor), NULL))
 
@@ -135,8 +135,8 @@ def _tensors(records: pa.Table) -> tuple[Ints, Ints, Ints, Ints]:
     count, inner = _lists(records, "input_dims")
     if not len(inner):
         return np.zeros_like(count), count, np.empty(0, np.int64), np.empty(0, np.int64)
-    width = np.asarray(inner.value_lengths().fill_null(0), dtype=np.int64)
-    flat = np.asarray(inner.flatten(), dtype=np.int64)
+    width = numpy(inner.value_lengths(), 0)
+    flat = numpy(inner.flatten())
     numel = np.ones(len(width), dtype=np.int64)
     filled = width > 0
     if filled.any():
@@ -149,7 +149,7 @@ def _types(records: pa.Table) -> tuple[Ints, Ints, Ints, Bools]:
     count, inner = _lists(records, "input_types")
     encoded = inner.dictionary_encode()
     names = encoded.dictionary.to_pylist()
-    index = np.asarray(encoded.indices.fill_null(NULL), dtype=np.int64)
+    index = numpy(encoded.indices)
     known = [NULL if (dtype := normalise(name)) is None else NAMES.index(dtype) for name in names]
     kind = np.array([*known, NULL], dtype=np.int64)[index]
     return np.cumsum(count) - count, count, kind, np.asarray(index == code_of(names, "TensorList"), dtype=np.bool_)
@@ -160,8 +160,8 @@ def _lists(records: pa.Table, name: str) -> tuple[Ints, pa.Array]:
     import pyarrow as pa
 
     column = records.column(name)
-    column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], type=column.type)
-    return np.asarray(column.value_lengths().fill_null(0), dtype=np.int64), column.flatten()
+    column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
+    return numpy(column.value_lengths(), 0), column.flatten()
 
 
 def _product(records: pa.Table, left: Ints, right: Ints, nelems: Ints) -> Ints:

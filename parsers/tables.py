@@ -218,5 +218,5 @@ class RankTrace:
 
 
 def empty(schema: pa.Schema) -> pa.Table:
-    """A table with no rows and the given schema."""
-    return schema.empty_table()
+    """A table with no rows and the given schema (`schema.empty_table` would import pandas)."""
+    return pa.Table.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)

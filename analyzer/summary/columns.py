@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from heuristics.arrays import numpy
 from parsers import tables
 from parsers.columns import text_array
 
@@ -91,7 +92,7 @@ def compact_words(table: pa.Table) -> pa.Table:
             continue
         column = whole(table, field.name)
         indices = column.indices
-        codes = np.asarray(indices.fill_null(-1).to_numpy(zero_copy_only=False), dtype=np.int64)
+        codes = numpy(indices)
         used = np.unique(codes[codes >= 0])
         if len(used) == len(column.dictionary):
             continue
@@ -151,7 +152,7 @@ class Rows:
 
     def ints(self, name: str, row: int) -> npt.NDArray[np.int64]:
         """The list of one rank as int64."""
-        return np.asarray(self.values(name, row).to_numpy(zero_copy_only=False), dtype=np.int64)
+        return numpy(self.values(name, row))
 
     def text(self, name: str, row: int) -> str:
         """One text."""

@@ -89,7 +89,7 @@ class _View:
 def to_table(summaries: Sequence[RankSummary]) -> pa.Table:
     """Summaries as one table of the schema `analyzer.summary.columns.SCHEMA`."""
     parts = [_row(summary) for summary in summaries]
-    return pa.concat_tables(parts) if parts else SCHEMA.empty_table()
+    return pa.concat_tables(parts) if parts else tables.empty(SCHEMA)
 
 
 def merged(parts: Sequence[pa.Table]) -> pa.Table:
