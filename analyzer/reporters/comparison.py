@@ -139,7 +139,9 @@ def _row(row: Row) -> list[str | Cell]:
     if row.failed and row.level == "warn":
         word, tone = f"{word} (warning)", Tone.DOUBT
     cost = fmt.DASH if not row.cost_us else ("+" if row.cost_us > 0 else "") + fmt.time(row.cost_us)
-    change = fmt.DASH if row.change is None else f"{row.change:+.1%}" if row.change < MUCH else f"x {row.change + 1:,.0f}"
+    change = fmt.DASH
+    if row.change is not None:
+        change = f"{row.change:+.1%}" if row.change < MUCH else f"x {row.change + 1:,.0f}"
     return [
         Cell(word, tone),
         row.metric,
