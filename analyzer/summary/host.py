@@ -135,6 +135,8 @@ def _outermost(start: Ints, end: Ints, thread: Ints) -> Ints:
 def _dry(rank: LabelledRank, line: Timeline) -> Ints:
     """How long the GPU had been out of work at the launch of each call; 0 where it was not."""
     launch = ints(rank.collectives, "launch_ts_ns")
+    if not line.on_gpu:
+        return np.full(len(launch), NULL, dtype=np.int64)
     known = (launch != NULL) & (line.call_end > line.call_start)
     busy = intervals.union_of([line.compute, line.memcpy, intervals.union(line.comm_start, line.comm_end)])
     if not len(busy.start):
