@@ -10,6 +10,7 @@ import numpy as np
 from analyzer import bubble, stragglers
 from analyzer.causes import Charge, charges
 from analyzer.experts import experts
+from analyzer.links_fit import Fit, fit_links
 from analyzer.matching import Difference, Matching
 from analyzer.measured import Measured
 from analyzer.model import Experts, Exposure
@@ -35,6 +36,7 @@ class Timing:
         taxes: kernels that communication slows down, over all ranks and steps.
         tax_us: what that costs a rank per step.
         refused: why waiting is not known, None where it is.
+        fits: latency and bandwidth of the job's own transfers.
     """
 
     late: Sequence[stragglers.Lateness] = ()
@@ -47,6 +49,7 @@ class Timing:
     taxes: Sequence[Tax] = ()
     tax_us: float = 0.0
     refused: str | None = None
+    fits: Sequence[Fit] = ()
 
 
 def timing(
@@ -74,6 +77,7 @@ def timing(
         taxes=taxes,
         tax_us=sum(tax.extra_ns for tax in taxes) / max(steps, 1) / 1000,
         refused=matching.refused,
+        fits=fit_links(ranks, matching.meetings),
     )
 
 

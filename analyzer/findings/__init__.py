@@ -26,6 +26,7 @@ _RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     waiting.slow_link,
     waiting.disagreements,
     waiting.unknown_waiting,
+    waiting.link_speeds,
     traffic.dtypes,
     traffic.ledger_bytes,
 )

@@ -40,6 +40,8 @@ def exposed_causes(facts: Facts) -> Iterator[Finding]:
         if charge.exposed_us < NOISE * exposure.step_us:
             continue
         slug, severity, advice = _ADVICE[charge.cause]
+        if charge.cause == causes.STREAM and charge.dim in causes.SERIAL_DIMS:
+            severity, advice = "info", "What comes next needs its result: another stream alone would not hide it."
         share = charge.exposed_us / exposure.step_us
         yield finding(
             f"cause.{slug}",

@@ -72,3 +72,17 @@ def unknown_waiting(facts: Facts) -> Iterator[Finding]:
             f"is waiting ({by_dim}). This is a lower bound: the shortest may have waited too.",
             cost=least,
         )
+
+
+def link_speeds(facts: Facts) -> Iterator[Finding]:
+    """What the job's own transfers say about its links."""
+    for fit in () if facts.timing is None else facts.timing.fits:
+        wire = f" ({fit.link})" if fit.link else ""
+        yield finding(
+            "link.speed",
+            "info",
+            f"{fit.dim} {fit.primitive} over {fit.group_size} ranks{wire}: {fit.latency_us:,.1f} µs + bytes / "
+            f"{fit.busbw_gbps:,.1f} GB/s",
+            f"Fitted to {fit.count} transfers without their waiting; half are within {fit.error * 100:.0f} % of it.",
+            dim=fit.dim,
+        )
