@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from heuristics.arrays import NULL, code_of, codes, ints, lists
+from heuristics.arrays import NULL, code_of, codes, ints
+from heuristics.keys import call_keys, split_codes, unique_rows
 from heuristics.phases import AUTOGRAD_THREAD
 from heuristics.view import (
     BACKWARD,
@@ -48,8 +49,8 @@ def view(rank: LabelledRank, *, use_names: bool = True) -> RankView:
     backward_before = _marks_between(autograd, since, launches) > 0
     phase = _settled_phases(_phase_codes(table), step, order, backward_before)
     group, groups = _groups(rank, use_names)
-    keys, text = _call_keys(table, group)
-    unique, family_of_call = _unique_rows(keys)
+    keys, text = call_keys(table, group)
+    unique, family_of_call = unique_rows(keys)
     window = order[step[order] == regular[-1]] if len(regular) else order
     bounds = _window(rank, launches[window], regular)
     return RankView(
@@ -82,13 +83,6 @@ def ends_ns(table: pa.Table) -> npt.NDArray[np.int64]:
 def views(ranks: Sequence[LabelledRank], *, use_names: bool = True) -> tuple[RankView, ...]:
     """`view` of each rank."""
     return tuple(view(rank, use_names=use_names) for rank in ranks)
-
-
-def _unique_rows(keys: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    if not len(keys):
-        return keys, np.empty(0, dtype=np.int64)
-    unique, inverse = np.unique(keys, axis=0, return_inverse=True)
-    return unique, np.asarray(inverse, dtype=np.int64).ravel()
 
 
 def _launch_times(table: pa.Table) -> npt.NDArray[np.int64]:
@@ -133,77 +127,6 @@ def _settled_phases(
     return settled
 
 
-def _payload(table: pa.Table) -> npt.NDArray[np.int64]:
-    """The ledger's S in elements: the larger side of gathers and scatters, the steadier side of uneven exchanges."""
-    given, taken = ints(table, "in_nelems"), ints(table, "out_nelems")
-    primitive, names = codes(table, "primitive")
-    size = np.maximum(given, taken)
-    exchanges = primitive == code_of(names, "all_to_all")
-    if exchanges.any():
-        values, counts = np.unique(np.concatenate([given[exchanges], taken[exchanges]]), return_counts=True)
-        often_in = counts[np.searchsorted(values, given[exchanges])]
-        often_out = counts[np.searchsorted(values, taken[exchanges])]
-        steady = np.where(often_in > often_out, given[exchanges], taken[exchanges])
-        size[exchanges] = np.where(often_in == often_out, size[exchanges], steady)
-    return size
-
-
-def _members(table: pa.Table) -> npt.NDArray[np.int64]:
-    """Group size as a call shows it: stated, else the ratio between the two sides of a gather or scatter."""
-    stated = ints(table, "group_size", 0)
-    given, taken = ints(table, "in_nelems"), ints(table, "out_nelems")
-    small, large = np.minimum(given, taken), np.maximum(given, taken)
-    primitive, names = codes(table, "primitive")
-    sided = np.isin(primitive, [code_of(names, "all_gather"), code_of(names, "reduce_scatter")])
-    exact = sided & (small > 0) & (large % np.maximum(small, 1) == 0)
-    return np.where(stated > 0, stated, np.where(exact, large // np.maximum(small, 1), 0))
-
-
-def _spread(table: pa.Table, name: str) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Per row of a split list: whether there is one, whether all entries are equal, whether one entry is not zero."""
-    offsets, flat = lists(table, name)
-    lengths = np.diff(offsets)
-    rows = np.repeat(np.arange(len(lengths)), lengths)
-    nonzero = np.bincount(rows, weights=flat != 0, minlength=len(lengths))
-    total = np.bincount(rows, weights=flat, minlength=len(lengths))
-    safe = np.maximum(lengths, 1)
-    off_mean = np.bincount(rows, weights=flat * safe[rows] != total[rows], minlength=len(lengths))
-    return lengths > 0, off_mean == 0, (nonzero == 1) & (lengths > 1)
-
-
-def _split_codes(table: pa.Table) -> npt.NDArray[np.int64]:
-    """0 equal, 1 one entry not zero, 2 uneven, -1 not an all-to-all."""
-    primitive, names = codes(table, "primitive")
-    listed_in, even_in, single_in = _spread(table, "in_split")
-    listed_out, even_out, single_out = _spread(table, "out_split")
-    given, taken = ints(table, "in_nelems"), ints(table, "out_nelems")
-    uneven = (listed_in & ~even_in) | (listed_out & ~even_out) | ((given != taken) & (given >= 0) & (taken >= 0))
-    single = listed_in & listed_out & single_in & single_out
-    code = np.where(single, 1, np.where(uneven, 2, 0))
-    return np.where(primitive == code_of(names, "all_to_all"), code, NULL)
-
-
-def _call_keys(table: pa.Table, group: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], dict[str, list[str]]]:
-    """One row of codes per call; calls with equal rows are one family."""
-    text = {name: codes(table, name) for name in ("primitive", "op", "dtype", "direction", "role", "library")}
-    offsets, flat = lists(table, "shape")
-    ndim = np.diff(offsets)
-    split = _split_codes(table)
-    payload = _payload(table)
-    columns = [
-        group,
-        *(text[name][0] for name in ("primitive", "op", "dtype", "direction", "role", "library")),
-        payload,
-        np.where(split == 1, 2, split),  # a lone one-hot among uneven exchanges is chance: decided per family
-        ints(table, "peer"),
-        ndim,
-        np.where(ndim > 0, np.append(flat, 0)[np.maximum(offsets[1:] - 1, 0)], 0),
-        _members(table),
-    ]
-    extra = {name: values for name, (_, values) in text.items()}
-    return np.stack(columns, axis=1) if len(payload) else np.empty((0, 13), dtype=np.int64), extra
-
-
 def _regular_steps(step: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """The step of each call, and the steps with the usual number of calls: clipped ones are left out.
 
@@ -234,7 +157,7 @@ def _families(
     count = len(unique)
     cells = np.bincount(family_of_call[inside] * 4 + phase[inside], minlength=4 * count).reshape(-1, 4)
     autograd = np.bincount(family_of_call[inside], weights=inside_autograd[inside], minlength=count) * per_step
-    one_hot = np.bincount(family_of_call[_split_codes(table) == 1], minlength=count)
+    one_hot = np.bincount(family_of_call[split_codes(table) == 1], minlength=count)
     total = np.bincount(family_of_call, minlength=count)
 
     def say(name: str, code: int) -> str:
@@ -293,7 +216,7 @@ def _groups(rank: LabelledRank, use_names: bool) -> tuple[npt.NDArray[np.int64],
     primitive, names = codes(rank.collectives, "primitive")
     stream = np.where(primitive == code_of(names, "send_recv"), NULL, ints(rank.collectives, "stream"))
     streams = np.stack([of_call, stream], axis=1)
-    apart, number = _unique_rows(streams[anonymous])
+    apart, number = unique_rows(streams[anonymous])
     of_call[anonymous] = len(groups) + number
     sizes = [groups[group].size if group >= 0 else 0 for group in apart[:, 0].tolist()]
     return of_call, (*groups, *(GroupView(size, None, "", "", declared=False) for size in sizes))
