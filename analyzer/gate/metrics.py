@@ -66,7 +66,7 @@ def record_of(analysis: Analysis, ranks: Sequence[Measured] | None, tokens_per_s
         steps=list(samples.numbers) if samples is not None else [],
         exact=exact,
         noisy=noisy,
-        anatomy_ns=_anatomy(samples, facts) if samples is not None else _mean_anatomy(analysis),
+        anatomy_ns=anatomy(samples, facts) if samples is not None else _mean_anatomy(analysis),
         collectives=analysis.collectives,
         ledger=_ledger(analysis),
     )
@@ -224,7 +224,7 @@ def _means(a: Analysis) -> Iterator[tuple[str, Series]]:
             yield f"overlap.{dim}", _series(share, "share", lower=False, worth=d.busy_us)
 
 
-def _anatomy(s: Samples, facts: Facts) -> dict[str, int]:
+def anatomy(s: Samples, facts: Facts) -> dict[str, int]:
     """The mean step in ns: compute, what each dimension exposed, waiting, bubble, launch gaps, and the rest.
 
     What this input cannot tell apart has no entry and stays where it was seen: waiting in ``exposed``, idle time in
