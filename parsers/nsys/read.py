@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +13,11 @@ from parsers.errors import InputError
 from parsers.nsys.build import Report, rank_trace
 from parsers.nsys.communicators import Place, hash_name, log_of, members_of, with_log
 from parsers.nsys.dynamic import nccl_version
-from parsers.nsys.facts import captured_output, read_facts
+from parsers.nsys.facts import Facts, captured_output, read_facts
 from parsers.nsys.gpu import THREAD_MASK, Owners, read_gpu, read_launches
 from parsers.nsys.identity import Seat, identities
 from parsers.nsys.marks import sort_out
-from parsers.nsys.nvtx import read_nccl, read_nvtx
+from parsers.nsys.nvtx import NcclRanges, read_nccl, read_nvtx
 from parsers.nsys.seats import find_seats
 from parsers.nsys.shares import divide
 from parsers.nsys.store import Store
@@ -23,6 +25,8 @@ from parsers.nsys.work import link_work
 from parsers.tables import RankTrace
 
 FORMAT = "nsys"
+
+_OWN_THREAD = re.compile(r"\[?NCCL[\] ]")  # "NCCL Progress 3", "NCCL Service 0" (src/proxy.cc ncclSetThreadName)
 
 
 def read_store(store: Store, path: Path, name: str, file_bytes: int) -> list[RankTrace]:
@@ -46,6 +50,7 @@ def read_store(store: Store, path: Path, name: str, file_bytes: int) -> list[Ran
     nvtx = read_nvtx(store, owners)
     facts = read_facts(store)
     log = log_of(captured_output(store), name)
+    nvtx = replace(nvtx, nccl=_of_callers(nvtx.nccl, owners, facts))
     links = link_work(store, owners, gpu, launches, nvtx.nccl)
     report = Report(
         name=name,
@@ -75,6 +80,15 @@ def read_store(store: Store, path: Path, name: str, file_bytes: int) -> list[Ran
         for part, share, identity in zip(seats, shares, who, strict=True)
     ]
     return sorted(traces, key=lambda trace: (trace.identity.rank is None, trace.identity.rank or 0))
+
+
+def _of_callers(ranges: NcclRanges, owners: Owners, facts: Facts) -> NcclRanges:
+    """The ranges without those of NCCL's own threads, which nsys's tracing of NCCL shows moving the data."""
+    own = [key for key, name in facts.threads.items() if _OWN_THREAD.match(name)]
+    mine = np.zeros(len(ranges.start), np.bool_)
+    for process, tid in own:
+        mine |= (ranges.owner == owners.number(process)) & (ranges.tid == tid)
+    return ranges.take(np.flatnonzero(~mine)) if mine.any() else ranges
 
 
 def read_places(store: Store, path: Path, name: str) -> list[Place]:

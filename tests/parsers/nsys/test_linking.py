@@ -231,3 +231,19 @@ def test_a_domain_number_means_another_domain_in_another_process(export: Export,
     traces = read(export.sqlite(tmp_path / "report.sqlite"))
     assert traces[1].comm_records.num_rows == 0
     assert traces[1].cpu_marks.column("name").to_pylist() == ["solve"]
+
+
+def test_nccls_own_threads_make_no_calls(export: Export, tmp_path: Path) -> None:
+    """nsys's own tracing of NCCL (``-t nccl``) names calls without the prefix, and shows the proxy's operations."""
+    owner = export.process(PID)
+    payload = '{"commHash": 5, "commRank": 0, "count": 64, "dataType": "ncclFloat16", "seqNumber": 3}'
+    row = {"eventType": 59, "domainId": 1, "jsonText": payload}
+    export.add("NVTX_EVENTS", start=1000, end=2000, text="AllReduce", globalTid=owner | PID, **row)
+    export.add("NVTX_EVENTS", start=5000, end=6000, text="Send", globalTid=owner | 777, **row)
+    export.add("ThreadNames", globalTid=owner | 777, nameId=export.string("NCCL Progress 0"))
+    export.kernel(owner, ALL_REDUCE, 20_000, 21_000, tid=PID, at=1500)
+    (trace,) = read(export.sqlite(tmp_path / "report.sqlite"))
+    columns = ["name", "group_name", "dtype", "in_nelems", "seq"]
+    assert trace.comm_records.select(columns).to_pylist() == [
+        {"name": "ncclAllReduce", "group_name": "0x5", "dtype": "ncclFloat16", "in_nelems": 64, "seq": 3}
+    ]
