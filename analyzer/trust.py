@@ -105,6 +105,12 @@ def _about(r: RankSummary) -> list[str]:
     if r.line.clipped:
         what = plural(r.line.clipped, "GPU event")
         notes.append(f"{what} outlasted later ones of the same stream: cut where the next began")
+    if r.host.lost_launches:
+        notes.append(f"{plural(r.host.lost_launches, 'launch', 'launches')} left nothing on the GPU")
+    count, worst = r.host.early
+    if count:
+        what = plural(count, "GPU event")
+        notes.append(f"{what} before the launch, by up to {worst / 1000:,.0f} µs: two clocks that differ")
     if r.line.left_out:
         what = plural(r.line.left_out, "event")
         notes.append(f"{what} on another GPU than the one that communicates left out")

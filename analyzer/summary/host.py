@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from analyzer import intervals
-from analyzer.exposure import GpuWork, Timeline
+from analyzer.exposure import RESOLUTION_NS, GpuWork, Timeline
 from analyzer.intervals import NOTHING, Ints, Spans
 from analyzer.step_marks import launched
 from heuristics.arrays import NULL, code_of, codes, ints
@@ -63,6 +63,8 @@ class Host:
         passes: ``(steps, 2)`` int64 ns, begin of the first and end of the last compute of each step that was launched
             before the optimizer: the model's own passes; both -1 where there is none.
         taxes: kernels that communication slowed down, over all steps.
+        lost_launches: launches that left nothing on the GPU.
+        early: GPU events that begin before their launch, and by how many ns at most: the clocks of CPU and GPU differ.
     """
 
     names: tuple[str, ...] = ()
@@ -71,6 +73,8 @@ class Host:
     dry_ns: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     passes: Ints = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
     taxes: tuple[Tax, ...] = ()
+    lost_launches: int = 0
+    early: tuple[int, int] = (0, 0)
 
 
 def host(rank: LabelledRank, work: GpuWork, line: Timeline, edges: Ints) -> Host:
@@ -88,7 +92,15 @@ def host(rank: LabelledRank, work: GpuWork, line: Timeline, edges: Ints) -> Host
     for i, spans in enumerate(held.values()):
         start[i] = intervals.covered_before(spans, line.call_start)
         end[i] = intervals.covered_before(spans, line.call_end)
-    return Host(tuple(held), start, end, _dry(rank, line), _passes(rank, work, edges), _taxes(rank, work, line))
+    return Host(
+        tuple(held),
+        start,
+        end,
+        _dry(rank, line),
+        _passes(rank, work, edges),
+        _taxes(rank, work, line),
+        *_against_launches(rank),
+    )
 
 
 def _held_up(rank: LabelledRank) -> dict[str, Spans]:
@@ -147,6 +159,19 @@ def _dry(rank: LabelledRank, line: Timeline) -> Ints:
     running = intervals.covered(busy, line.call_start - 1, line.call_start) > 0
     dry = np.where(running, 0, np.clip(np.minimum(launch, line.call_start) - before, 0, None))
     return np.where(known, dry, NULL).astype(np.int64)
+
+
+def _against_launches(rank: LabelledRank) -> tuple[int, tuple[int, int]]:
+    """Launches without GPU event, and GPU events before their launch (how many, and by how many ns at most)."""
+    asked = ints(rank.trace.launches, "correlation")
+    ran = ints(rank.trace.gpu_events, "correlation")
+    if not len(asked) or not len(ran):
+        return 0, (0, 0)
+    start = ints(rank.trace.gpu_events, "ts_ns")
+    lead = launched(rank, ran, start) - start
+    early = lead > RESOLUTION_NS
+    lost = int(np.count_nonzero((asked > 0) & ~np.isin(asked, ran)))
+    return lost, (int(early.sum()), int(lead[early].max(initial=0)))
 
 
 def _passes(rank: LabelledRank, work: GpuWork, edges: Ints) -> Ints:

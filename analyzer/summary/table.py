@@ -54,6 +54,8 @@ class _Head:
     launches: bool
     held_by: tuple[str, ...]
     taxes: tuple[Tax, ...]
+    lost_launches: int
+    early: tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -230,6 +232,8 @@ def _head(summary: RankSummary) -> _Head:
         launches=summary.capture.launch_gap_ns is not None,
         held_by=summary.host.names,
         taxes=summary.host.taxes,
+        lost_launches=summary.host.lost_launches,
+        early=summary.host.early,
     )
 
 
@@ -300,7 +304,16 @@ def _host(rows: Rows, row: int, head: _Head, calls: int) -> Host:
     start = rows.ints("host.at_start", row).reshape(shape)
     during = rows.ints("host.during", row).reshape(shape)
     passes = rows.ints("host.passes", row).reshape(-1, 2)
-    return Host(head.held_by, start, start + during, rows.ints("host.dry", row), passes, head.taxes)
+    return Host(
+        head.held_by,
+        start,
+        start + during,
+        rows.ints("host.dry", row),
+        passes,
+        head.taxes,
+        head.lost_launches,
+        head.early,
+    )
 
 
 def _view(rows: Rows, row: int) -> RankView:

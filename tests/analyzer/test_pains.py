@@ -138,7 +138,9 @@ def test_gathering_again_in_backward_is_explained(shared: Path, expect: dict[str
 
 def test_a_step_whose_kernels_were_dropped_is_not_complete(shared: Path, expect: dict[str, Any]) -> None:
     found = analysed(shared, "19_dropped_kernels")
-    assert found.trust.steps.incomplete == expect["19_dropped_kernels"]["incomplete_steps"]
+    said = expect["19_dropped_kernels"]
+    assert found.trust.steps.incomplete == said["incomplete_steps"]
+    assert f"{said['launches_without_kernel']} launches left nothing on the GPU" in found.trust.warnings
 
 
 def test_gathers_without_prefetch_are_exposed_whole(shared: Path, expect: dict[str, Any]) -> None:

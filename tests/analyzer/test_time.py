@@ -250,3 +250,14 @@ def test_one_rank_can_bound_its_waiting_from_below(tmp_path: Path) -> None:
     found = analysed(tmp_path, [rank])
     assert named(found, "wait.bound").cost_us == 300 + 1_500
     assert all(row.wait_us_per_step is None for row in found.collectives)
+
+
+def test_kernels_before_their_launch_show_two_clocks(tmp_path: Path) -> None:
+    rank = Writer(0, 8)
+    rank.step(0, 1_000, 10_000)
+    for i in range(4):
+        rank.kernel(GEMM, 2_000.0 + 500 * i, 400, lag=15 if i else -130)
+    rank.collective("allreduce", 5_000, 400, 3_000_000)
+    assert "1 GPU event before the launch, by up to 130 µs: two clocks that differ" in (
+        analysed(tmp_path, [rank]).trust.warnings
+    )
