@@ -31,6 +31,9 @@ MAY_SERVE = {
 }
 """Dimensions that some framework serves with a primitive (gradients by all-to-all: MegaScale-MoE, section 4)."""
 
+EDGE_SHARE = 0.25
+"""A window that opens late loses the arguments of at most the calls in flight, a small part of a step."""
+
 NEGLIGIBLE = 0.005
 """Unexplained payload below this share hides no dimension: the smallest, a pipeline's, sends more."""
 
@@ -86,7 +89,7 @@ def open_dimensions(views: Sequence[RankView], dims: Sequence[Sequence[Dim]]) ->
     calls: dict[str, float] = {}
     for view, names in zip(views, dims, strict=True):
         for family, dim in zip(view.families, names, strict=True):
-            if dim == "unknown" and family.calls_per_step:
+            if dim == "unknown" and family.calls_per_step and not _at_the_edge(view, family):
                 kind = "exchange" if family.primitive == "send_recv" and not family.direction else family.primitive
                 calls[kind] = calls.get(kind, 0.0) + family.calls_per_step
     attends = any(view.attention_before.any() or not view.sequence.size for view in views)
@@ -96,6 +99,13 @@ def open_dimensions(views: Sequence[RankView], dims: Sequence[Sequence[Dim]]) ->
             if served != "cp" or attends:
                 found.setdefault(served, []).append(f"{number:.0f} {primitive}")
     return {dim: " and ".join(said) for dim, said in found.items()}
+
+
+def _at_the_edge(view: RankView, family: Family) -> bool:
+    """Kernels that were queued before the window carry no arguments: a few beside many of their kind that do."""
+    alike = [f for f in view.families if f.primitive == family.primitive and f.library == family.library]
+    told = sum(f.calls_per_step for f in alike if f.size >= 0)
+    return family.size < 0 and family.calls_per_step <= EDGE_SHARE * told
 
 
 def merged_groups(seen: Sequence[tuple[RankView, Axes]], dim: str) -> tuple[tuple[int, ...], ...]:

@@ -114,6 +114,7 @@ def _gathered_keys(view: RankView, group: int, floats: list[Family]) -> list[Cla
     """Keys and values gathered whole before attention (Llama 3, section 3.3.2; TransformerEngine AllGather class)."""
     gathers = [f for f in of(floats, "all_gather") if f.forward]
     scatters = [f for f in of(floats, "reduce_scatter") if not f.forward and f.size in {g.size for g in gathers}]
+    scatters = [f for f in scatters if f.dtype in {g.dtype for g in gathers}]
     if not gathers or not scatters or not view.has_backward:
         return []
     keys = sizes_in_pairs(view, gathers)

@@ -67,18 +67,26 @@ def attention_between(view: RankView, opening: frozenset[int], closing: frozense
 
 
 def sizes_in_pairs(view: RankView, families: Iterable[Family]) -> frozenset[int]:
-    """Sizes that are gathered two by two, with attention between one pair and the next: keys and values."""
+    """Sizes that are gathered two by two, with attention between one pair and the next: keys and values.
+
+    The two of a pair follow each other directly, and their gradients are scattered in the dtype they were gathered in;
+    units of sharded parameters are gathered one by one, and their gradients mostly travel in float32.
+    """
+    listed = list(families)
+    reduced = {(f.size, f.dtype) for f in view.families if f.primitive == "reduce_scatter"}
     by_size: dict[int, set[int]] = {}
-    for family in families:
-        if family.primitive == "all_gather" and family.size > 0:
+    for family in listed:
+        if family.primitive == "all_gather" and family.size > 0 and (family.size, family.dtype) in reduced:
             by_size.setdefault(family.size, set()).add(family.index)
-    return frozenset(size for size, own in by_size.items() if _in_pairs(attention_since(view, frozenset(own))))
+    return frozenset(size for size, own in by_size.items() if _in_pairs(view, frozenset(own)))
 
 
-def _in_pairs(since: npt.NDArray[np.int64]) -> bool:
+def _in_pairs(view: RankView, families: frozenset[int]) -> bool:
+    where, since = positions(view, families), attention_since(view, families)
     if len(since) < MIN_PAIRED_CALLS or len(since) % 2:
         return False
-    return bool((since[2::2] > 0).mean() >= 0.9 and (since[1::2] > 0).mean() <= 0.1)
+    beside = (where[1::2] - where[::2] == 1).mean() >= 0.9
+    return bool(beside and (since[2::2] > 0).mean() >= 0.9 and (since[1::2] > 0).mean() <= 0.1)
 
 
 def attention_since(view: RankView, families: frozenset[int]) -> npt.NDArray[np.int64]:
