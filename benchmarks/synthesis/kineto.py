@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import itertools
 import json
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.synthesis.links import ITEM
 from benchmarks.synthesis.names import block_of, kernel_name
 from benchmarks.synthesis.program import AUTOGRAD, COMPUTE, Kernel, Launch, Message, Program
 from benchmarks.synthesis.simulate import Done, Range, Timeline
@@ -38,8 +39,8 @@ class Writer:
         self.spec, self.program, self.timeline, self.writing = spec, program, timeline, writing
         self.rank = program.rank
         self.device = self.rank % spec.gpus_per_node
-        host = self.rank // spec.gpus_per_node
-        self.offset_us = (hash((spec.seed, host)) % 4001 - 2000) * 0.731 if host else 0.0
+        host = self.rank // spec.gpus_per_node  # clocks differ between hosts, not within one
+        self.offset_us = random.Random(f"{spec.seed}:clock:{host}").uniform(-1500.0, 1500.0) if host else 0.0
         self.pid = 30_000 + 97 * self.rank
         self.tids = {"main": self.pid, AUTOGRAD: self.pid + 411}
         self.ids = itertools.count(1)
@@ -64,8 +65,9 @@ class Writer:
         distributed: Event = {"backend": "nccl", "rank": self.rank, "world_size": self.spec.world}
         if self.writing.level in "ab":
             distributed |= {"pg_count": self.program.group_count, "pg_config": self._groups(), "nccl_version": "2.27.5"}
-        gpu = {"id": self.device, "name": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 85_028_765_696, "numSms": 132}
-        head: Event = {"schemaVersion": 1, "deviceProperties": [gpu], "distributedInfo": distributed}
+        gpu = {"name": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 85_028_765_696, "numSms": 132}
+        gpus = [{"id": i, **gpu} for i in range(min(self.spec.world, self.spec.gpus_per_node))]
+        head: Event = {"schemaVersion": 1, "deviceProperties": gpus, "distributedInfo": distributed}
         if self.writing.shapes:
             head["record_shapes"] = 1
         if not self.writing.integer_us:
@@ -224,19 +226,16 @@ class Writer:
         if self.writing.release < (2, 8):
             return
         key = (message.group.name, message.peer is not None)
-        if self.writing.release < (2, 13):
-            self.seq[key] = self.seq.get(key, 0) + 1
-        else:
-            self.seq[key] = self.seq.get(key, 0) + 1
+        self.seq[key] = self.seq.get(key, 0) + 1
+        if self.writing.release >= (2, 13):
             start = (message.group.ranks[0], message.group.stride or -1, message.group.size)
             args["Comms Id"] = _hash((message.group.name, self.seq[key], *key[1:], *start))
         args["Seq"] = self.seq[key]
         args["Is asynchronized op"] = int(op.is_async)
 
     def _sizes(self, message: Message, op: Launch) -> Event:
-        old_coalesced = self.writing.release < (2, 5) and message.words[0].endswith("_tensor_coalesced")
-        old_coalesced |= self.writing.release < (2, 5) and message.words[0] == "allgather_into_tensor_coalesced"
-        if old_coalesced or not op.sizes_known:
+        bare = self.writing.release < (2, 5) and message.words[0].endswith("_tensor_coalesced")
+        if bare or not op.sizes_known:  # `RECORD_PARAM_COMMS` came to the coalesced calls later
             return {}
         return {
             "Collective name": message.words[0],
@@ -343,11 +342,4 @@ def _dims(message: Message) -> list[Any]:
 
 def _hash(parts: tuple[object, ...]) -> int:
     """A 63-bit number that is the same on every rank and in every process."""
-    import hashlib
-
     return int.from_bytes(hashlib.sha1(repr(parts).encode()).digest()[:8], "big") >> 1
-
-
-def bytes_of(message: Message) -> int:
-    """Bytes of the larger side."""
-    return max(message.in_n, message.out_n) * ITEM[message.dtype]
