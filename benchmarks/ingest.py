@@ -64,7 +64,7 @@ CANDIDATES = (
     ),
     Candidate(
         "HTA (traceinsight)",
-        "import sys\nfrom hta.common.trace_parser import parse_trace_dataframe\nparse_trace_dataframe(sys.argv[1])",
+        "import sys\nfrom hta.common.trace import parse_trace_file\nparse_trace_file(sys.argv[1])",
         peer=True,
         compressed=True,
     ),

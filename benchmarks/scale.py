@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -124,7 +125,7 @@ def measure(path: Path, ranks: int) -> None:
     seconds.append(_cpu())
     walls.append(time.perf_counter())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    read, decode, infer = (b - a for a, b in zip(seconds, seconds[1:], strict=False))
+    read, decode, infer = (b - a for a, b in pairwise(seconds))
     print(
         f"| {ranks:,} | {path.stat().st_size / ranks / 1e3:.1f} | {read:.2f} | {decode:.2f} | {infer:.2f} | "
         f"{walls[-1] - walls[0]:.2f} | {peak:,.0f} | tp{layout.tp}-cp{layout.cp}-pp{layout.pp}-dp{layout.dp}, "

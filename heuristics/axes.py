@@ -143,7 +143,7 @@ def _pipeline(view: RankView, roles: Roles, claim: Claim, gradients: list[Claim]
 def _inside(view: RankView, claim: Claim, chain: set[int]) -> bool:
     """Whether a reduction stays within one pipeline: the tied embedding of first and last stage."""
     ranks = view.group(claim.group).ranks
-    return ranks is not None and set(ranks) <= chain
+    return ranks is not None and len(ranks) <= len(chain) and set(ranks) <= chain
 
 
 def _hybrid(view: RankView, gradients: list[Claim]) -> tuple[Claim, Claim] | None:
