@@ -104,7 +104,7 @@ def _notes(a: Record, b: Record) -> list[str]:
     return notes
 
 
-def _order(row: Row) -> tuple[bool, bool, bool, bool, float, str]:
+def _order(row: Row) -> tuple[bool, bool, bool, bool, float, bool, str]:
     """Failures first; among them what is certain before what is measured, then by what it costs."""
     return (
         not (row.failed and row.level == "error"),
@@ -112,6 +112,7 @@ def _order(row: Row) -> tuple[bool, bool, bool, bool, float, str]:
         row.status != "inconclusive",
         row.kind == "noisy",
         -abs(row.cost_us or 0.0),
+        row.metric != "step_us",
         row.metric,
     )
 
