@@ -22,7 +22,7 @@ from parsers.nsys.detect import (
     is_tables_directory,
     worth_a_look,
 )
-from parsers.nsys.read import FORMAT, read_places, read_store
+from parsers.nsys.reader import FORMAT, read_places, read_store
 from parsers.nsys.report import exported
 from parsers.nsys.sqlite_store import MAGIC, SqliteStore
 from parsers.nsys.store import Store

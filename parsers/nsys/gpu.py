@@ -58,6 +58,7 @@ _NO_LAUNCH = (
 )  # fmt: skip
 _CAPTURE = re.compile(r"cu(?:da)?Stream(?P<what>Begin|End)Capture")
 CAPTURE_BEGINS, CAPTURE_ENDS = 1, 2
+_FIRST_ROOM = 1 << 16
 _DENSE = 16
 """Numbers are dense where the highest is less than so many times as large as there are numbers."""
 
@@ -128,30 +129,48 @@ def wide(values: npt.NDArray[Any], rows: npt.NDArray[Any] | None = None) -> Ints
 
 
 class _Growing:
-    """Columns that are collected block by block, each in as few bytes as its values need."""
+    """Columns that grow in place, each in as few bytes as its values need.
+
+    Few large arrays instead of many small ones: those would lie between what comes and goes with every block, and keep
+    its memory from being given back.
+    """
 
     def __init__(self, names: Sequence[str]) -> None:
-        self._chunks: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in names}
+        self._columns: dict[str, npt.NDArray[Any]] = {name: np.empty(_FIRST_ROOM, np.int8) for name in names}
+        self._rows = 0
 
     def add(self, columns: Mapping[str, npt.NDArray[Any]], keep: npt.NDArray[np.bool_]) -> None:
-        whole = bool(keep.all())
-        for name, chunks in self._chunks.items():
+        whole, count = bool(keep.all()), int(keep.sum())
+        if not count:
+            return
+        for name, column in self._columns.items():
             values = columns[name] if whole else columns[name][keep]
-            chunks.append(_narrow(values) if len(values) else values[:0].astype(np.int8))
+            room = self._with_room(column, count, _width(values))
+            room[self._rows : self._rows + count] = values
+            self._columns[name] = room
+        self._rows += count
+
+    def _with_room(self, column: npt.NDArray[Any], count: int, kind: np.dtype[Any]) -> npt.NDArray[Any]:
+        needed = self._rows + count
+        if needed <= len(column) and kind.itemsize <= column.itemsize:
+            return column
+        grown = np.empty(max(len(column), 2 * needed if needed > len(column) else 0), max(kind, column.dtype))
+        grown[: self._rows] = column[: self._rows]
+        return grown
 
     def take(self, name: str, kind: type[np.signedinteger[Any]] | None = None) -> npt.NDArray[Any]:
         """One column as a whole, which is then forgotten here."""
-        chunks = self._chunks.pop(name)
-        whole = np.concatenate(chunks) if chunks else np.empty(0, np.int8)
+        whole = self._columns.pop(name)[: self._rows]
         return whole if kind is None else whole.astype(kind, copy=False)
 
 
-def _narrow(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _width(values: npt.NDArray[Any]) -> np.dtype[Any]:
+    """The narrowest type that holds all values."""
     low, high = int(values.min()), int(values.max())
     for kind in (np.int8, np.int16, np.int32):
         if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max:
-            return values.astype(kind)
-    return np.array(values, np.int64)
+            return np.dtype(kind)
+    return np.dtype(np.int64)
 
 
 def read_gpu(store: Store, owners: Owners) -> GpuRows:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from parsers import tables
 from parsers.columns import NULL, Ints, int_array, text_array
-from parsers.nsys.gpu import GPU_KINDS, OTHER, Launches, wide
+from parsers.nsys.gpu import GPU_KINDS, OTHER, GpuRows, Launches, wide
 from parsers.nsys.seats import Part
 
 if TYPE_CHECKING:
@@ -56,10 +56,11 @@ def divide(report: Report, parts: Sequence[Part]) -> list[Shares]:
     for number, part in enumerate(parts):
         of_row[part.gpu_rows(report)] = number
     of_launch = _parts_of_launches(report, parts, of_row)
-    order = _Order(of_row, len(parts))
-    graphs = [int((kinds == OTHER).sum()) for kinds in order.cut(gpu.kind)]
+    order, order_of_launches = _Order(of_row, len(parts)), _Order(of_launch, len(parts))
+    del of_row, of_launch
+    graphs = [int((kinds == OTHER).sum()) for kinds in order.cut(gpu.kind, np.int8)]
     events = _gpu_events(report, order)
-    called = _launches(launches, report.facts.base_ns, _Order(of_launch, len(parts)))
+    called = _launches(launches, report.facts.base_ns, order_of_launches)
     return [Shares(*share) for share in zip(events, called, order.rows, graphs, strict=True)]
 
 
@@ -73,34 +74,50 @@ class _Order:
         self._order = None if edges[0] == 0 and edges[-1] == len(order) and (np.diff(order) == 1).all() else order
         self.rows = [order[begin:end] for begin, end in self._edges]
 
-    def cut(self, column: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
-        """The parts' own values."""
-        whole = column if self._order is None else column[self._order]
+    def cut(self, column: npt.NDArray[Any], kind: type[np.signedinteger[Any]] = np.int64, add: int = 0) -> list[Any]:
+        """The parts' own values, as slices of one array."""
+        whole = (column if self._order is None else column[self._order]).astype(kind, copy=False)
+        if add:
+            whole = whole + add
         return [whole[begin:end] for begin, end in self._edges]
+
+    def integers(self, column: npt.NDArray[Any], add: int = 0) -> list[pa.Array]:
+        """The parts' own values as Arrow integers."""
+        return [int_array(values, pa.int64()) for values in self.cut(column, add=add)]
+
+    def texts(self, column: npt.NDArray[Any], names: pa.Array) -> list[pa.Array]:
+        """The parts' own numbers as the names that they stand for."""
+        numbers = [
+            pa.Array.from_buffers(pa.int32(), len(values), [None, pa.py_buffer(values)])
+            for values in self.cut(column, np.int32)
+        ]
+        return [pa.DictionaryArray.from_arrays(codes, names, safe=False) for codes in numbers]
 
 
 def _gpu_events(report: Report, order: _Order) -> list[pa.Table]:
     gpu, base = report.gpu, report.facts.base_ns
     kinds, names = text_array(GPU_KINDS), text_array(gpu.names)
     columns: dict[str, list[pa.Array]] = {}
-    columns["ts_ns"] = [_integers(values + base) for values in order.cut(gpu.start)]
-    gpu.start = gpu.start[:0]
-    columns["dur_ns"] = [_integers(values) for values in order.cut(gpu.dur)]
-    gpu.dur = gpu.dur[:0]
-    devices = [wide(values) for values in order.cut(gpu.device)]
-    columns["device"] = [int_array(np.where(values < 0, NULL, values), pa.int32()) for values in devices]
-    columns["stream"] = [_integers(values) for values in order.cut(gpu.stream)]
-    gpu.stream = gpu.stream[:0]
-    columns["kind"] = [_texts(values, kinds) for values in order.cut(gpu.kind)]
-    columns["name"] = [_texts(values, names) for values in order.cut(gpu.name)]
-    gpu.name = gpu.name[:0]
-    columns["correlation"] = [_integers(values) for values in order.cut(gpu.correlation)]
-    gpu.correlation = gpu.correlation[:0]
-    columns["external_id"] = [_integers(_links(report, own)) for own in order.rows]
-    for name, optional in (("bytes", gpu.bytes), ("graph", gpu.graph)):
-        if optional is not None:
-            columns[name] = [_integers(values) for values in order.cut(optional)]
+    columns["ts_ns"] = order.integers(_given_up(gpu, "start"), base)
+    columns["dur_ns"] = order.integers(_given_up(gpu, "dur"))
+    devices = order.cut(_given_up(gpu, "device"), np.int16)
+    columns["device"] = [int_array(np.where(values < 0, NULL, wide(values)), pa.int32()) for values in devices]
+    columns["stream"] = order.integers(_given_up(gpu, "stream"))
+    columns["kind"] = order.texts(_given_up(gpu, "kind"), kinds)
+    columns["name"] = order.texts(_given_up(gpu, "name"), names)
+    columns["correlation"] = order.integers(_given_up(gpu, "correlation"))
+    columns["external_id"] = [int_array(_links(report, own), pa.int64()) for own in order.rows]
+    for name in ("bytes", "graph"):
+        if getattr(gpu, name) is not None:
+            columns[name] = order.integers(_given_up(gpu, name))
     return _tables(tables.GPU_EVENTS, columns)
+
+
+def _given_up(rows: GpuRows | Launches, name: str) -> npt.NDArray[Any]:
+    """A column of the report, of which nothing is kept there."""
+    column: npt.NDArray[Any] = getattr(rows, name)
+    setattr(rows, name, column[:0].copy())
+    return column
 
 
 def _links(report: Report, own: npt.NDArray[np.int32]) -> Ints:
@@ -128,20 +145,11 @@ def _parts_of_launches(report: Report, parts: Sequence[Part], of_row: npt.NDArra
 
 
 def _launches(launches: Launches, base: int, order: _Order) -> list[pa.Table]:
-    columns = {"ts_ns": [_integers(values + base) for values in order.cut(launches.start)]}
-    launches.start = launches.start[:0]
-    columns["dur_ns"] = [_integers(values) for values in order.cut(launches.dur)]
-    columns["tid"] = [_integers(values) for values in order.cut(launches.tid)]
-    columns["correlation"] = [_integers(values) for values in order.cut(launches.correlation)]
+    columns = {"ts_ns": order.integers(_given_up(launches, "start"), base)}
+    for name, column in (("dur_ns", "dur"), ("tid", "tid"), ("correlation", "correlation")):
+        columns[name] = order.integers(_given_up(launches, column))
+    launches.owner = launches.owner[:0].copy()
     return _tables(tables.LAUNCHES, columns)
-
-
-def _integers(values: npt.NDArray[Any]) -> pa.Array:
-    return int_array(wide(values), pa.int64())
-
-
-def _texts(numbers: npt.NDArray[Any], names: pa.Array) -> pa.Array:
-    return pa.DictionaryArray.from_arrays(int_array(wide(numbers), pa.int32()), names, safe=False)
 
 
 def _tables(schema: pa.Schema, columns: Mapping[str, Sequence[pa.Array]]) -> list[pa.Table]:

@@ -112,3 +112,5 @@ def test_tokens_routed_to_experts_are_not_exact(sample_traces: Path) -> None:
     assert "bytes.ep.all_to_all" in run.noisy
     assert "bytes.ep.all_to_all" not in run.exact
     assert run.exact["bytes.dp.all_reduce"] == 1_330_640
+    # dense gradients over 8 ranks, those of experts over pairs
+    assert (run.exact["groups.dp.all_reduce"], run.exact["groups.ep.all_to_all"]) == ("2+8", "4")

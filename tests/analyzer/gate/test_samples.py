@@ -70,7 +70,7 @@ def test_bytes_and_calls_are_counted_per_step_and_averaged_over_ranks() -> None:
     assert traffic.calls.tolist() == [0.5, 0.5, 0.5]
     assert traffic.sent is not None
     assert traffic.sent.tolist() == [500, 1000, 1500]
-    assert traffic.dtypes == {"bfloat16"}
+    assert (traffic.dtypes, traffic.groups) == ({"bfloat16"}, {2})
 
 
 def test_only_steps_that_every_rank_has_are_compared() -> None:
