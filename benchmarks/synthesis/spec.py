@@ -114,6 +114,18 @@ class Writing:
         major, minor = self.torch.split(".")[:2]
         return int(major), int(minor)
 
+    def differences(self) -> list[str]:
+        """What is not as usual, in words."""
+        marks = {"step marks": self.step_marks, "backward marks": self.autograd_marks, "ranges": self.range_marks}
+        missing = [name for name, there in marks.items() if not there]
+        return [
+            *([f"torch {self.torch}"] if self.torch != Writing.torch else []),
+            *([self.library] if self.library != Writing.library else []),
+            *(["no " + ", ".join(missing)] if missing else []),
+            *(["no shapes"] if not self.shapes else []),
+            *([f"window from {self.cut:.0%}"] if self.cut else []),
+        ]
+
     @property
     def sync_on_current_stream(self) -> bool:
         """From 2.8 on a synchronous collective runs on the caller's stream (pytorch/pytorch#148590)."""
@@ -205,12 +217,18 @@ class Spec:
     def name(self) -> str:
         """A short name: framework and what is not 1."""
         parts = [f"{k}{getattr(self, k)}" for k in ("tp", "cp", "pp", "dp", "ep", "etp") if getattr(self, k) > 1]
+        parts += [f"rep{self.dp_replicate}"] if self.dp_replicate > 1 else []
         extra = [self.schedule] if self.schedule and self.pp > 1 else []
         extra += [f"zero{self.zero}"] if self.zero else []
         extra += ["sp"] if self.sp and self.tp > 1 else []
         extra += [self.cp_kind] if self.cp > 1 else []
         extra += [f"m{self.microbatches}"] if self.microbatches > 1 else []
-        extra += [f"{k}={v}" for k, v in self.options]
+        extra += ["recompute"] if self.recompute != "none" else []
+        extra += ["fp16"] if self.dtype == "Half" else []
+        extra += ["one step"] if self.steps == 1 else []
+        extra += [self.model.name] if self.model.name not in ("small", "moe") else []
+        extra += [k if v is True else f"{k}={v}" for k, v in self.options]
+        extra += self.writing.differences()
         return "-".join([self.framework, *(parts or ["world1"]), *extra])
 
     @classmethod
@@ -264,7 +282,7 @@ def with_defaults(spec: Spec, degrees: dict[str, Any]) -> Spec:
         said.update(schedule=None, microbatches=1)
     stages = pp * said.get("virtual", 1)
     model = said.get("model", spec.model)
-    if model.layers % stages:
+    if model.layers % stages and "model" not in degrees:
         said["model"] = replace(model, layers=stages * max(1, round(model.layers / stages)))
     known = {f.name for f in fields(Spec)}
     unknown = set(said) - known
