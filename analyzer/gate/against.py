@@ -57,7 +57,7 @@ def _exact(name: str, before: Value, after: Value, a: Record, b: Record, policy:
         # A row that is not there made no calls and sent nothing.
         before = 0 if name not in a.exact and name not in a.noisy else before
         after = 0 if name not in b.exact and name not in b.noisy else after
-    elif name.startswith("dtype.") and not (name in a.exact and name in b.exact):
+    elif name.startswith(("dtype.", "groups.")) and not (name in a.exact and name in b.exact):
         return None
     if before is None and after is None:
         return None

@@ -152,7 +152,7 @@ def _moved(baseline: Record, current: Record, changed: Sequence[str], history: S
 
 def _rows(old: list[CollectiveRow], new: list[CollectiveRow], changed: Sequence[str]) -> list[CollectiveRow]:
     """Rows of the dimensions and primitives whose calls, bytes or types were accepted come from the new run."""
-    moved = {name.split(".", 1)[1] for name in changed if name.startswith(("calls.", "bytes.", "dtype."))}
+    moved = {name.split(".", 1)[1] for name in changed if name.startswith(("calls.", "bytes.", "dtype.", "groups."))}
     kept = [row for row in old if f"{row.dim}.{row.primitive}" not in moved]
     return [*kept, *(row for row in new if f"{row.dim}.{row.primitive}" in moved)] if moved else old
 

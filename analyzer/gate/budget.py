@@ -40,7 +40,7 @@ _PLAIN = (
     "layout", "world_size", "missing_collectives", "extra_collectives", "ledger_residual_bytes",
 )  # fmt: skip
 _OF_DIM = ("exposed", "wait", "transfer", "overlap", "busbw")
-_OF_ROW = ("calls", "bytes", "dtype")
+_OF_ROW = ("calls", "bytes", "dtype", "groups")
 
 _RULE = re.compile(r"\s*(?P<metric>[^\s<>=!]+)\s*(?P<limit>(?:<=|>=|==|!=|<|>|=).+)", re.DOTALL)
 _LIMIT = re.compile(r"\s*(?P<op><=|>=|==|!=|<|>|=)?\s*(?P<rest>.+?)\s*", re.DOTALL)

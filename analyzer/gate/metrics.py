@@ -140,6 +140,7 @@ def _rows(samples: Samples) -> Iterator[tuple[str, Value | Series]]:
         row = f"{dim}.{primitive}"
         yield f"calls.{row}", _number(float(np.mean(traffic.calls)))
         yield f"dtype.{row}", "+".join(sorted(traffic.dtypes)) if "?" not in traffic.dtypes else None
+        yield f"groups.{row}", "+".join(map(str, sorted(traffic.groups))) if min(traffic.groups) > 0 else None
         if _depends_on_data(traffic.calls, traffic.sent) and traffic.sent is not None:
             yield f"bytes.{row}", _series(traffic.sent, "B", worth=0.0)
         else:
@@ -156,6 +157,11 @@ def _rows_of_document(rows: Sequence[CollectiveRow]) -> Iterator[tuple[str, Valu
         yield (
             f"dtype.{dim}.{primitive}",
             None if None in types else "+".join(sorted(t for t in types if t is not None)),
+        )
+        sizes = {row.group_size for row in mine}
+        yield (
+            f"groups.{dim}.{primitive}",
+            None if None in sizes else "+".join(map(str, sorted(n for n in sizes if n is not None))),
         )
         yield f"bytes.{dim}.{primitive}", None if None in sent else sum(s for s in sent if s is not None)
 

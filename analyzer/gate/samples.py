@@ -41,6 +41,7 @@ class Traffic:
         elements: the distinct sizes, in elements of the whole array.
         total: elements per step, mean over ranks.
         dtypes: as they occur.
+        groups: the sizes of the groups, as they occur; -1 for one that is not known.
     """
 
     calls: Floats
@@ -48,6 +49,7 @@ class Traffic:
     elements: frozenset[int]
     total: float
     dtypes: frozenset[str]
+    groups: frozenset[int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,6 +218,7 @@ def _traffic(ranks: Sequence[Measured], picks: Sequence[Ints]) -> dict[RowName, 
     elements: dict[RowName, set[int]] = {}
     total: dict[RowName, float] = {}
     dtypes: dict[RowName, set[str]] = {}
+    groups: dict[RowName, set[int]] = {}
     for rank, pick in zip(ranks, picks, strict=True):
         table = rank.source.collectives
         place = _place_of_call(rank, pick)
@@ -235,8 +238,16 @@ def _traffic(ranks: Sequence[Measured], picks: Sequence[Ints]) -> dict[RowName, 
             sent[key] = before + _sum(mine, bytes_, steps) / many if known and before is not None else None
             elements.setdefault(key, set()).update(np.unique(count[which]).tolist())
             total[key] = total.get(key, 0.0) + float(count[which].sum()) / max(steps, 1) / many
+            groups.setdefault(key, set()).update(np.unique(ints(table, "group_size")[which]).tolist())
             dtypes.setdefault(key, set()).update(of_dtype[c] if c >= 0 else "?" for c in np.unique(dtype[which]))
     return {
-        key: Traffic(calls[key], sent[key], frozenset(elements[key]), total[key], frozenset(dtypes[key]))
+        key: Traffic(
+            calls=calls[key],
+            sent=sent[key],
+            elements=frozenset(elements[key]),
+            total=total[key],
+            dtypes=frozenset(dtypes[key]),
+            groups=frozenset(groups[key]),
+        )
         for key in sorted(calls, key=lambda k: (DIM_ORDER.index(k[0]), k[1]))
     }
