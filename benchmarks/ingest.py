@@ -22,7 +22,7 @@ from pathlib import Path
 
 from benchmarks.traces import write
 
-PEERS = ("orjson>=3.10", "traceinsight>=0.6.1")
+PEERS = ("orjson>=3.10", "traceinsight>=0.6.1", "pandas<3")  # traceinsight 0.6.1 fails on the types of pandas 3
 MARK = "<!-- benchmarks.ingest -->"
 
 
