@@ -339,6 +339,18 @@ def _actions(rank: LabelledRank, bounds: tuple[int, int]) -> tuple[str, ...]:
 
 
 def _has_backward(rank: LabelledRank, autograd: npt.NDArray[np.int64], phase: npt.NDArray[np.int64]) -> bool | None:
+    """Whether backward runs in the window.
+
+    Marks of autograd say that it does. Their absence says nothing (operators may not have been recorded), but attention
+    that runs forward and never backward says that it does not.
+    """
     if len(autograd) or (phase == BACKWARD).any():
         return True
-    return False if rank.trace.cpu_marks.num_rows else None
+    if len(_named_times(rank, _is_attention_backward)):
+        return True
+    return False if len(_named_times(rank, _is_attention)) else None
+
+
+def _is_attention_backward(name: str, kernel: bool) -> bool:
+    low = name.lower()
+    return _is_attention(name, kernel) and any(word in low for word in ("bwd", "backward", "dgrad"))
