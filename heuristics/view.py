@@ -7,7 +7,8 @@ rank of a real job makes ten thousand calls and has twenty families, so everythi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -180,6 +181,10 @@ def compact(ranks: Sequence[int]) -> Sequence[int]:
     return spaced if len(spaced) == len(ranks) and list(spaced) == list(ranks) else tuple(ranks)
 
 
+_SAID = attrgetter(*(f.name for f in fields(Family) if f.name != "peer"))
+"""Everything that a family says but who the peer is."""
+
+
 def signature(view: RankView) -> int:
     """A hash of everything that roles are read from: ranks that do the same on groups of the same shape share it.
 
@@ -187,7 +192,7 @@ def signature(view: RankView) -> int:
     """
     same: dict[object, int] = {}
     groups = tuple((g.size, g.desc, same.setdefault(g.ranks, len(same)), g.ranks is not None) for g in view.groups)
-    families = tuple(replace(f, peer=f.peer - view.rank if f.peer >= 0 else NULL) for f in view.families)
+    families = tuple((_SAID(f), f.peer - view.rank if f.peer >= 0 else NULL) for f in view.families)
     arrays = (view.sequence, view.phases, view.attention_before > 0, view.backward_before)
     marks = (view.backward_after, view.has_backward, view.runs_experts, view.runs_embedding_bags, bool(view.actions))
     return hash((view.world_size, groups, families, tuple(a.tobytes() for a in arrays), marks))

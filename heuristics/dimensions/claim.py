@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -47,7 +48,7 @@ class Claim:
     tests: tuple[Test, ...]
     facts: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
 
-    @property
+    @cached_property
     def weight(self) -> float:
         """Log odds of the whole claim."""
         return sum(test.weight for test in self.tests)
