@@ -130,7 +130,7 @@ def _pipeline(view: RankView, roles: Roles, claim: Claim, gradients: list[Claim]
     peers = {f.peer for f in view.families if f.index in claim.families and f.peer >= 0}
     if len(group.ranks) < (view.world_size or 0):
         return Axis(group.size, group.ranks, weight, (claim,))
-    if not peers or view.rank < 0:
+    if not peers or view.rank < 0 or view.rank in peers:  # who sends to itself exchanges with all
         return Axis(0, None, weight, (claim,))
     step = min(abs(peer - view.rank) for peer in peers)
     if any((peer - view.rank) % step for peer in peers) or len(group.ranks) % step:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from heuristics import arguments, batches, kernels, nvtx_calls, shapes, spans
+from heuristics import arguments, batches, exchanges, kernels, nvtx_calls, shapes, spans
 from heuristics import groups as process_groups
 from heuristics.arguments import Arguments
 from heuristics.arrays import NULL, codes, ints
@@ -76,7 +76,7 @@ class _Labeller:
     def __init__(self, trace: RankTrace, names: KernelTable, use_names: bool) -> None:
         self.trace = trace
         self.use_names = use_names
-        self.records = Records(trace.comm_records, names)
+        self.records = Records(exchanges.added(trace, names), names)
         self.seen = gather(trace, self.records, names)
         self.n = len(self.seen.anchor)
 
@@ -205,7 +205,7 @@ class _Labeller:
         )
         message = at(ints(self.records.table, "message_bytes"), first(self.seen.metadata, self.seen.nvtx))
         known = with_message_bytes(known, self.decision.primitive, self.direction, message, itemsize)
-        return nvtx_calls.with_parts(known, self.records, self.seen, self.decision.primitive)
+        return nvtx_calls.with_parts(known, self.records, self.seen, self.decision.primitive, own)
 
     @cached_property
     def interval(self) -> tuple[Ints, Ints]:

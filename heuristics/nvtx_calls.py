@@ -15,7 +15,7 @@ import numpy as np
 from heuristics import nesting
 from heuristics.arrays import NULL, ints, valid
 from heuristics.columns import Bools, Ints, at, first, none
-from heuristics.primitives import ALL_TO_ALL, DIRECTIONS, SEND_RECV, Payload, codes_of, payload
+from heuristics.primitives import ALL_TO_ALL, DIRECTIONS, SEND_RECV, Payload, codes_of
 
 if TYPE_CHECKING:
     from heuristics.calls import Forest, Records
@@ -105,17 +105,19 @@ def says_something(records: Records, rows: Ints) -> Ints:
     return np.where(at(said, rows, False), rows, NULL)
 
 
-def with_parts(pay: Payload, records: Records, seen: Evidence, primitive: Ints) -> Payload:
+def with_parts(pay: Payload, records: Records, seen: Evidence, primitive: Ints, own: Ints) -> Payload:
     """Sizes of all-to-alls that were made of sends.
 
-    What goes to the peers and to the rank itself (ProcessGroupNCCL sends to itself as well) adds up to what the rank
-    handed in. Where the sends differ, it is not known which of them stayed.
+    What goes to the peers and to the rank itself (ProcessGroupNCCL sends to itself as well, and leaves out empty
+    messages) adds up to what the rank handed in. Where the sends differ and the rank's place is not known, it is not
+    known which of them stayed.
 
     Args:
         pay: what is known of the calls.
         records: all records.
         seen: the evidence of each call.
         primitive: per call, position in `PRIMITIVES`.
+        own: per call, the rank's place in its group.
     """
     open_ = (primitive == ALL_TO_ALL) & (pay.size_bytes == NULL) & (pay.group_size > 1)
     said, direction = codes_of(records.operators)
@@ -124,22 +126,31 @@ def with_parts(pay: Payload, records: Records, seen: Evidence, primitive: Ints) 
     owner = seen.call_of_record[rows]
     if not len(rows) or not open_.any():
         return pay
-    size, calls, n = ints(records.table, "message_bytes")[rows], len(primitive), np.maximum(pay.group_size, 1)
+    size, calls, n = ints(records.table, "message_bytes")[rows], len(primitive), pay.group_size
     count = np.bincount(owner, minlength=calls)
-    total = np.bincount(owner, weights=size, minlength=calls).astype(np.int64)
+    total = _sums(owner, size, calls)
     low, high = np.full(calls, np.iinfo(np.int64).max), np.zeros(calls, dtype=np.int64)
     np.minimum.at(low, owner, size)
     np.maximum.at(high, owner, size)
-    to_all = open_ & (count == n)
-    to_others = open_ & (count == n - 1) & (low == high)
-    whole = np.where(to_all, total, np.where(to_others, high * n, NULL))
-    nothing = none(calls)
-    made = payload(primitive, nothing, whole, whole, n, np.ones_like(n), nothing)
+    even = low == high
+    stays = (ints(records.table, "rank_arg")[rows] == own[owner]) & (own[owner] >= 0)
+    kept, itself = _sums(owner[stays], size[stays], calls), np.bincount(owner[stays], minlength=calls) > 0
+    to_others = ~itself & even & (count == n - 1)
+    whole = np.where((count == n) | itself, total, np.where(to_others, high * n, NULL))
+    sent = np.where(to_others, total, np.where(itself, total - kept, np.where(even & (count == n), total - high, NULL)))
+    whole, sent = np.where(open_, whole, NULL), np.where(open_, sent, NULL)
     return replace(
         pay,
-        size_bytes=np.where(whole >= 0, made.size_bytes, pay.size_bytes),
-        sent_bytes=np.where((whole >= 0) & (low == high), made.sent_bytes, pay.sent_bytes),
+        size_bytes=np.where(whole >= 0, whole, pay.size_bytes),
+        sent_bytes=np.where(sent >= 0, sent, pay.sent_bytes),
     )
+
+
+def _sums(owner: Ints, size: Ints, calls: int) -> Ints:
+    """Bytes per call, added up as integers."""
+    total = np.zeros(calls, dtype=np.int64)
+    np.add.at(total, owner, size)
+    return total
 
 
 def _given(records: Records, column: str) -> Bools:

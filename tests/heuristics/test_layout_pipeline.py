@@ -102,3 +102,9 @@ def test_messages_over_the_world_group_leave_the_length_to_the_other_degrees() -
     )
     layout = infer_views([view]).layout
     assert (layout.pp, layout.dp, layout.microbatches) == (2, 2, 2)
+
+
+def test_messages_to_everybody_and_oneself_can_be_read() -> None:
+    calls = [call for peer in (0, 1, 2, 3) for call in (send(A, peer), recv(A, peer))]
+    layout = infer_views([rank(calls, [group(0, 1, 2, 3)], world=4, number=number) for number in range(4)]).layout
+    assert layout.tp == 1

@@ -56,14 +56,19 @@ def test_an_all_to_all_is_made_of_messages(export: Export, tmp_path: Path) -> No
     assert (row["direction"], row["peer"]) == (None, None)
 
 
-def test_uneven_messages_leave_open_what_was_sent(export: Export, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("place", "sent"), [(1, 100), (0, 101), (None, None)])
+def test_of_uneven_messages_one_stays(place: int | None, sent: int | None, export: Export, tmp_path: Path) -> None:
     owner = export.process(PID)
-    export.nccl_range(owner, PID, "ncclCommInitRank", 10, 90, comm=5, nranks=2, rank=1, device=0)
+    if place is None:
+        other = export.process(PID + 1)
+        export.nccl_range(other, PID + 1, "ncclCommInitRank", 10, 90, comm=5, nranks=2, rank=0, device=1)
+    else:
+        export.nccl_range(owner, PID, "ncclCommInitRank", 10, 90, comm=5, nranks=2, rank=place, device=0)
     export.range(owner, PID, "nccl:all_to_all, op_id = 7", 4200, 40_000)
     calls = [("ncclSend", {"comm": 5, "bytes": 100 + peer, "peer": peer}) for peer in range(2)]
     grouped(export, owner, PID, 5000, calls, [{"name": SEND_RECV, "start": 50_000, "end": 51_000}])
     (row,) = label(read(export.sqlite(tmp_path / "report.sqlite"))[0]).collectives.to_pylist()
-    assert (row["size_bytes"], row["sent_bytes"]) == (201, None)
+    assert (row["size_bytes"], row["sent_bytes"]) == (201, sent)
 
 
 def test_operators_that_compute_are_left_out_where_a_gpu_ran(export: Export, tmp_path: Path) -> None:
