@@ -9,6 +9,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
+os.environ["COLUMNS"] = "100"  # the width of the terminal decides where lines wrap
+os.environ.pop("FORCE_COLOR", None)
+
 
 @pytest.fixture(scope="session")
 def sample_traces() -> Path:
