@@ -4,6 +4,7 @@
     python -m benchmarks.accuracy --source bundled
     python -m benchmarks.accuracy --source generated --scope quick --case 'megatron-tp*'
     python -m benchmarks.accuracy --write               # docs/accuracy.md, and the table in the README
+    python -m benchmarks.accuracy --results run.jsonl   # keeps what is done: a run that was ended goes on from there
 
 Captured and published traces beside the checkout are found with ``--shared`` or ``COMMLENS_SHARED``. Exits with 1 where
 a wrong degree is stated with confidence 0.9 or more.
@@ -24,6 +25,7 @@ from pathlib import Path
 from benchmarks.scoring import cases, report, tables
 from benchmarks.scoring.cases import ROOT, Case
 from benchmarks.scoring.run import Result, results
+from benchmarks.scoring.store import append, load
 from benchmarks.synthesis.matrix import entries
 
 SOURCES = ("bundled", "captured", "published", "generated", "layouts")
@@ -49,13 +51,13 @@ def measure(case: Case) -> list[Result]:
     return list(results(case))
 
 
-def run(wanted: list[Case], jobs: int) -> Iterator[Result]:
-    """All answers, in the order of the cases."""
+def run(wanted: list[Case], jobs: int) -> Iterator[list[Result]]:
+    """All answers to one case after another, in their order."""
     if jobs <= 1:
-        yield from chain.from_iterable(map(measure, wanted))
+        yield from map(measure, wanted)
         return
     with ProcessPoolExecutor(jobs) as pool:
-        yield from chain.from_iterable(pool.map(measure, wanted))
+        yield from pool.map(measure, wanted)
 
 
 def write(found: list[Result]) -> None:
@@ -74,15 +76,20 @@ def main() -> None:
     parser.add_argument("--case", default="*", help="a pattern for names")
     parser.add_argument("--shared", type=Path, default=os.environ.get("COMMLENS_SHARED", ROOT.parent / "shared"))
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--results", type=Path, help="a file to keep results in, and to take them from")
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
     shared = args.shared if args.shared.is_dir() else None
     wanted = list(chosen(args.source or list(SOURCES), args.scope, shared, args.case))
-    found = []
-    for result in run(wanted, args.jobs):
-        found.append(result)
-        if result.ranks == "all":
-            print(f"{result.name:44s} {result.given:14s} {report.inferred(result):24s} {report.outcome(result)}")
+    found = list(load(args.results)) if args.results else []
+    done = {(result.source, result.name) for result in found}
+    for results_of_one in run([case for case in wanted if (case.source, case.name) not in done], args.jobs):
+        found += results_of_one
+        if args.results:
+            append(args.results, results_of_one)
+        for result in (r for r in results_of_one if r.ranks == "all"):
+            told = f"{result.name:48s} {result.given:14s} {report.inferred(result):24s} {report.outcome(result)}"
+            print(told, flush=True)
     if not found:
         sys.exit("no case of that name")
     for table in (tables.summary(found), tables.against_baselines(found), tables.reliability(found)):

@@ -14,6 +14,7 @@ from benchmarks.scoring.answers import NULL, RIGHT, WRONG, Answer, answer_of, ju
 from benchmarks.scoring.baselines import BASELINES, everything_is_dp, group_size, kernel_names
 from benchmarks.scoring.cases import Case
 from benchmarks.scoring.run import Result, files, results
+from benchmarks.scoring.store import append, load
 from benchmarks.synthesis.generate import generate
 from benchmarks.synthesis.matrix import Entry, entries
 from benchmarks.synthesis.spec import Spec
@@ -178,3 +179,11 @@ def test_readme_is_changed_between_its_marks_only(tmp_path: Path, monkeypatch: p
     assert text.startswith("before\n<!-- accuracy:begin -->\n| source |")
     assert text.endswith("docs/accuracy.md).\n<!-- accuracy:end -->\nafter\n")
     assert (tmp_path / "docs" / "accuracy.md").read_text().startswith("# How often")
+
+
+def test_results_come_back_from_disk_as_they_were(tmp_path: Path) -> None:
+    some = [result({"tp": {2}, "zero": {1, 2}}, {"tp": 4, "zero": None}), result({"sp": {None, False}}, {"sp": False})]
+    append(tmp_path / "r.jsonl", some[:1])
+    append(tmp_path / "r.jsonl", some[1:])
+    assert list(load(tmp_path / "r.jsonl")) == some
+    assert list(load(tmp_path / "none.jsonl")) == []
