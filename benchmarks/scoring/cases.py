@@ -86,9 +86,12 @@ def layouts(shared: Path | None) -> Iterator[Case]:
     """Published configurations to simulate, where their tables are there: a few ranks of each."""
     if shared is None:
         return
-    tables = shared / "data" / "tables"
-    for name, read in ((MLPERF, mlperf), *((name, bridge) for name in BRIDGE)):
-        for spec in read(tables / name) if (tables / name).is_file() else ():
+    tables, seen = shared / "data" / "tables", set()
+    for table, read in ((MLPERF, mlperf), *((name, bridge) for name in BRIDGE)):
+        for spec in read(tables / table) if (tables / table).is_file() else ():
+            if spec.name() in seen:
+                continue
+            seen.add(spec.name())
             yield Case(spec.name(), "layouts", entry=Entry(spec, ("a", "b", "c"), "published"))
 
 
