@@ -62,6 +62,7 @@ def _mapped(client: Any, jobs: Sequence[Job], tell: Callable[[Job], None]) -> li
         pending[client.submit(_summarize, list(batch), pure=False)] = place
     done: dict[int, Any] = {}
     failed: dict[int, Exception] = {}
+    suspects: list[int] = []
     queue = distributed.as_completed(list(pending))
     for future in queue:
         place = pending.pop(future)
@@ -70,7 +71,8 @@ def _mapped(client: Any, jobs: Sequence[Job], tell: Callable[[Job], None]) -> li
         elif not isinstance(error := future.exception(), distributed.KilledWorker):
             failed[place] = error
         elif len(batches[place]) == 1:
-            done[place] = Lost(batches[place][0].path, "its workers were killed again and again")
+            suspects.append(place)
+            continue
         else:  # one of these files kills: find out which
             for offset, job in enumerate(batches[place]):
                 single = client.submit(_summarize, [job], pure=False)
@@ -80,9 +82,22 @@ def _mapped(client: Any, jobs: Sequence[Job], tell: Callable[[Job], None]) -> li
             continue
         for job in batches[place]:
             tell(job)
+    for place in suspects:
+        done[place] = _alone(client, batches[place][0])
+        tell(batches[place][0])
     if failed:
         raise failed[min(failed)]
     return sorted(done.items())
+
+
+def _alone(client: Any, job: Job) -> Any:
+    """A file read again with no other task about: the scheduler blames all tasks that a dying worker had been given."""
+    distributed = import_module("distributed")
+    future = client.submit(_summarize, [job], pure=False)
+    distributed.wait(future)
+    if isinstance(future.exception(), distributed.KilledWorker):
+        return Lost(job.path, "its workers were killed again and again")
+    return future
 
 
 def batch_size(files: int, workers: int) -> int:
