@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from heuristics.arrays import NULL
-from heuristics.dimensions.claim import STRONG, WEAK, Claim, Test, count
+from heuristics.dimensions.claim import STRONG, SURE, WEAK, Claim, Test, count
 from heuristics.dimensions.p2p import Traffic, traffic
 from heuristics.view import BACKWARD
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from heuristics.view import RankView
 
 FORWARD_PASS, BACKWARD_PASS = "F", "B"
+
+FEWEST_MESSAGES = 2
+"""One message and one answer per step may be anything; a pipeline worth its bubble runs several microbatches."""
 
 
 def claims(view: RankView, group: int) -> list[Claim]:
@@ -43,6 +46,10 @@ def _link_tests(view: RankView, size: int, seen: Traffic) -> list[Test]:
         tests.append(Test(-STRONG, f"{count(seen.in_backward)} messages per step are issued from inside backward"))
     elif view.has_backward:
         tests.append(Test(STRONG, "messages lie between whole passes, none inside backward"))
+    if view.rank in seen.to | seen.source:
+        tests.append(Test(-SURE - STRONG, "some messages go to the rank itself, which no stage sends"))
+    if seen.sends + seen.receives <= FEWEST_MESSAGES and not view.actions:
+        tests.append(Test(-STRONG, "one exchange per step: passes of several microbatches would make more"))
     if view.actions:
         tests.append(Test(STRONG, "the framework marks the passes of its pipeline schedule"))
     sizes = {f.size for f in view.families if f.index in seen.families}
