@@ -83,6 +83,22 @@ def against_baselines(results: Sequence[Result]) -> Table:
     return Table(("source", "given", "who", "exact layout", "degrees right", "null", "wrong"), rows)
 
 
+def by_hand(results: Sequence[Result], given: str = "a") -> Table:
+    """Whole layouts right, and degrees wrong, of the product and of each baseline: a column for every source."""
+    some = groups((r for r in results if r.ranks == "all" and r.given == given), lambda r: r.source)
+    rows = []
+    for name in ("commlens", *BASELINES):
+        cells = []
+        for source in some.values():
+            found = [r.verdicts if name == "commlens" else judge(r.truth, r.guesses[name]) for r in source]
+            degrees = [[v for field, v in verdicts.items() if field in DEGREES] for verdicts in found]
+            exact = sum(all(v == RIGHT for v in row) for row in degrees)
+            wrong = sum(row.count(WRONG) for row in degrees)
+            cells.append(f"{percent(exact, len(degrees))} · {percent(wrong, sum(map(len, degrees)))}")
+        rows.append((name, *cells))
+    return Table(("exact layout · degrees wrong", *some), rows)
+
+
 def confusion(results: Sequence[Result]) -> Table:
     """Per dimension: where it is 1 and where it is larger, what was answered."""
     rows = []

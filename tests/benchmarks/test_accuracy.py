@@ -138,6 +138,14 @@ def test_reliability_holds_confidence_against_what_was_right() -> None:
     ]
 
 
+def test_baselines_stand_beside_the_product() -> None:
+    some = [result({"tp": {2}, "dp": {4}}, {"tp": 2, "dp": 4}), result({"tp": {1}, "dp": {1}}, {"tp": 1, "dp": None})]
+    table = tables.by_hand(some)
+    assert table.head == ("exact layout · degrees wrong", "generated")
+    assert table.rows[0] == ("commlens", "50.0 % · 0 %")
+    assert table.rows[-1] == ("everything is DP", "0 % · 25.0 %")
+
+
 def test_a_share_is_full_only_when_nothing_is_missing() -> None:
     assert tables.percent(9999, 10_000) == "99.9 %"
     assert tables.percent(10_000, 10_000) == "100 %"
