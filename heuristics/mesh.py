@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from math import prod
 
 
 def stride(ranks: Sequence[int]) -> int | None:
@@ -30,17 +29,6 @@ def rank_order(groups: Mapping[str, Sequence[int]]) -> str | None:
     return "-".join(sorted(known, key=lambda dim: known[dim]))
 
 
-def orthogonal(groups: Mapping[str, Sequence[int]], rank: int) -> bool:
-    """Whether the groups of one rank share nothing but the rank itself, as the axes of a mesh do."""
-    seen: set[int] = set()
-    for ranks in groups.values():
-        others = set(ranks) - {rank}
-        if others & seen:
-            return False
-        seen |= others
-    return True
-
-
 def without(ranks: Sequence[int], inner: Sequence[int], rank: int) -> tuple[int, ...]:
     """The part of a group that is orthogonal to an inner axis through the rank.
 
@@ -57,9 +45,3 @@ def without(ranks: Sequence[int], inner: Sequence[int], rank: int) -> tuple[int,
             used |= block
             own.append(candidate)
     return tuple(sorted(own)) if used == members else tuple(ranks)
-
-
-def product(degrees: Mapping[str, int | None]) -> int | None:
-    """Product of degrees, None if one is not known."""
-    values = list(degrees.values())
-    return None if any(value is None for value in values) else prod(v for v in values if v is not None)
