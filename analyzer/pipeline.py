@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
@@ -16,7 +17,7 @@ from analyzer.job import Roster, roster
 from analyzer.layout_doc import layout_document, pipeline_document
 from analyzer.matching import Matching, match
 from analyzer.measured import Measured
-from analyzer.model import SCHEMA_VERSION, Analysis, Input, Tool, Trust
+from analyzer.model import SCHEMA_VERSION, Analysis, Exposure, Input, Tool, Trust
 from analyzer.options import Options
 from analyzer.reading import read_all
 from analyzer.reconcile import check, declared_degrees, reconcile
@@ -25,7 +26,7 @@ from analyzer.step_marks import window_of
 from analyzer.step_time import exposure
 from analyzer.stragglers import document as stragglers
 from analyzer.summary.model import RankSummary
-from analyzer.timing import timing
+from analyzer.timing import Timing, timing
 from analyzer.trust import trust
 from analyzer.words import plural
 from heuristics.links import Nodes, find_nodes
@@ -56,6 +57,31 @@ def analyze_with(paths: Paths, options: Options) -> Analysis:
 
 def analyze_measured(paths: Paths, options: Options) -> tuple[Analysis, Sequence[Measured]]:
     """As `analyze_with`, and the ranks behind the document: what needs single steps finds them there."""
+    examined = examine(paths, options)
+    return examined.analysis, examined.ranks
+
+
+@dataclass(frozen=True, eq=False)
+class Examined:
+    """A document with all that it was made from.
+
+    Attributes:
+        analysis: the document.
+        ranks: the measured ranks, in the order of `Exposure.by_rank` (without those that have no time).
+        matching: what the ranks say about each other.
+        timing: all that is said about time beyond how it divides.
+        nodes: which ranks share a node.
+    """
+
+    analysis: Analysis
+    ranks: Sequence[Measured]
+    matching: Matching
+    timing: Timing
+    nodes: Nodes
+
+
+def examine(paths: Paths, options: Options) -> Examined:
+    """As `analyze_with`, and everything that the document was made from: what is drawn or exported finds it there."""
     from heuristics.layout import infer_views
     from parsers.discover import expand
 
@@ -75,7 +101,10 @@ def analyze_measured(paths: Paths, options: Options) -> tuple[Analysis, Sequence
     quality = trust(everything, ranks, who, matching.clock, (*found.notes, *read.notes, *inference.layout.notes))
     if options.strict:
         _insist(quality, everything, read.lost)
-    return _document(everything, who, quality, measured, inference, nodes, options, matching), measured
+    times = exposure(measured)
+    said = timing(measured, matching, times, inference.layout.stage_of_rank)
+    document = _document(everything, who, quality, measured, inference, nodes, options, times, said)
+    return Examined(document, measured, matching, said, nodes)
 
 
 def _measure(rank: RankSummary, dims: Sequence[str], wait_ns: Ints, nodes: Nodes, options: Options) -> Measured:
@@ -123,12 +152,11 @@ def _document(
     inference: Inference,
     nodes: Nodes,
     options: Options,
-    matching: Matching,
+    times: Exposure | None,
+    said: Timing,
 ) -> Analysis:
     layout = layout_document(inference.layout)
     rows = collect(ranks)
-    times = exposure(ranks)
-    said = timing(ranks, matching, times, inference.layout.stage_of_rank)
     ledger = reconcile(ranks, inference.layout, rows, times, options)
     facts = Facts(
         ranks=ranks,
