@@ -18,6 +18,7 @@ COMMANDS = {
     "baseline": "Make, show and move baselines.",
     "summarize": "Traces reduced to small files that every command takes in their place.",
     "hang": "Why a job hangs, from the Flight Recorder dumps of its ranks.",
+    "clusters": "The link speeds that --cluster knows, with their sources.",
     "formats": "The formats that are read, and what each can prove.",
 }
 """Each lives in ``analyzer.commands`` under its own name and is imported only when it is called."""

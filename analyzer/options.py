@@ -33,6 +33,8 @@ class Options:
         model: a preset's name, a Hugging Face ``config.json`` or a YAML model file; None: read back from payloads.
         layout: the layout the user believes in, such as ``tp8-pp16-dp128``; it is verified, never trusted.
         gpus_per_node: GPUs of one host; None: from the traces.
+        cluster: how fast the links are: a preset's name or a YAML, JSON or TOML file (`ledger.clusters`); None: as the
+            traces' own transfers show.
         steps: first and last step number to measure, inclusive; None: every complete step.
         use_names: whether group names and descriptions may count as evidence.
         ledger_profile: the framework whose traffic is predicted, or ``auto``.
@@ -47,6 +49,7 @@ class Options:
     model: str | None = None
     layout: str | None = None
     gpus_per_node: int | None = None
+    cluster: str | None = None
     steps: tuple[int, int] | None = None
     use_names: bool = True
     ledger_profile: str = "auto"

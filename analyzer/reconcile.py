@@ -16,6 +16,7 @@ from analyzer.predicted import Key, Predicted, from_model, stand_in
 from analyzer.rows import DIM_ORDER
 from analyzer.traffic import Traffic, traffic
 from heuristics.verdict import DIMENSIONS, Layout
+from ledger.clusters import load_cluster
 from ledger.config import ParallelConfig
 from ledger.errors import LedgerError
 from ledger.load import load_model
@@ -68,9 +69,11 @@ def check(options: Options) -> None:
     """Find out before anything is read whether the options name things that exist.
 
     Raises:
-        LedgerError: an unknown model, layout or profile.
+        LedgerError: an unknown model, layout, profile or cluster.
     """
     declared_degrees(options.layout)
+    if options.cluster:
+        load_cluster(options.cluster)
     if options.model:
         load_model(options.model)
     if options.ledger_profile != "auto":

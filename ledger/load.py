@@ -1,23 +1,17 @@
-"""A `ModelSpec` from a name, a Hugging Face ``config.json``, or a YAML (or JSON) file of its fields.
-
-The only module of the ledger that reads a file.
-"""
+"""A `ModelSpec` from a name, a Hugging Face ``config.json``, or a YAML, JSON or TOML file of its fields."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 from ledger.errors import LedgerError
+from ledger.files import Config, construct, names_a_file, read_mapping
 from ledger.model import BIASES, MLASpec, ModelSpec, MoESpec
 from ledger.presets import preset
-
-Config = Mapping[str, Any]
-T = TypeVar("T")
 
 
 def load_model(name_or_path: str) -> ModelSpec:
@@ -29,38 +23,13 @@ def load_model(name_or_path: str) -> ModelSpec:
     Raises:
         LedgerError: unknown name, unreadable file, missing, unknown or ill-typed key; the message names it.
     """
-    path = Path(name_or_path)
-    if path.suffix.lower() in (".json", ".yaml", ".yml") or path.is_file():
-        config = _read(path)
+    if names_a_file(name_or_path):
+        config = read_mapping(Path(name_or_path), "model")
         try:
             return model_from_config(config)
         except LedgerError as error:
             raise LedgerError(f"{name_or_path}: {error.message}", key=error.key) from None
     return preset(name_or_path)
-
-
-def _read(path: Path) -> Config:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not a text file"
-        raise LedgerError(f"{path}: cannot read model config: {reason}", key="model") from None
-    if path.suffix.lower() in (".yaml", ".yml"):
-        import yaml
-
-        try:
-            config = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            first_line = str(error).splitlines()[0]
-            raise LedgerError(f"{path}: not valid YAML: {first_line}", key="model") from None
-    else:
-        try:
-            config = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise LedgerError(f"{path}: not valid JSON: {error}", key="model") from None
-    if not isinstance(config, dict):
-        raise LedgerError(f"{path}: a model config is a mapping, not a {type(config).__name__}", key="model")
-    return config
 
 
 def model_from_config(config: Config) -> ModelSpec:
@@ -88,40 +57,13 @@ def _from_fields(config: Config) -> ModelSpec:
     base = fields.pop("preset", None)
     for key, kind in (("moe", MoESpec), ("mla", MLASpec)):
         if isinstance(fields.get(key), dict):
-            fields[key] = _construct(kind, fields[key], f"{key}.")
+            fields[key] = construct(kind, fields[key], f"{key}.")
     if isinstance(fields.get("biases"), list):
         fields["biases"] = tuple(fields["biases"])
     if base is None:
-        return _construct(ModelSpec, fields, "")
+        return construct(ModelSpec, fields, "")
     start = {field.name: getattr(preset(str(base)), field.name) for field in dataclasses.fields(ModelSpec)}
-    return _construct(ModelSpec, {**start, "name": None, **fields}, "")
-
-
-def _construct(kind: type[T], fields: Config, prefix: str) -> T:
-    known = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    for key, value in fields.items():
-        if key not in known:
-            raise LedgerError(f"unknown key {prefix}{key}; known: {', '.join(known)}", key=f"{prefix}{key}")
-        _check_type(f"{prefix}{key}", value, str(known[key].type))
-    missing = [key for key, field in known.items() if field.default is dataclasses.MISSING and key not in fields]
-    if missing:
-        raise LedgerError(f"missing key {prefix}{missing[0]}", key=f"{prefix}{missing[0]}")
-    return kind(**fields)
-
-
-def _check_type(key: str, value: object, annotation: str) -> None:
-    """Numbers where numbers belong: the rest is for the dataclass to refuse."""
-    if value is None and "None" in annotation:
-        return
-    wanted: tuple[type, ...] = {
-        "int": (int,),
-        "float": (int, float),
-        "bool": (bool,),
-        "str": (str,),
-        "tuple[str, ...]": (tuple,),
-    }.get(annotation.removesuffix(" | None"), (object,))
-    if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted and object not in wanted):
-        raise LedgerError(f"{key} must be {annotation}, not {value!r}", key=key)
+    return construct(ModelSpec, {**start, "name": None, **fields}, "")
 
 
 def _int(config: Config, *keys: str, default: int | None = None) -> int:

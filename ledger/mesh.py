@@ -8,6 +8,7 @@ Source: megatron/core/parallel_state.py, RankGenerator; torchtitan distributed/p
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise, product
 from math import prod
 
@@ -117,6 +118,16 @@ def link(config: ParallelConfig, group: str) -> str:
     places = _places_in_node(config, nesting)
     kinds = {_kind(config.gpus_per_node, place, part) for part in parts for place in places}
     return kinds.pop() if len(kinds) == 1 else "mixed"
+
+
+def most_on_a_node(config: ParallelConfig, group: str) -> int:
+    """The most members of one group that share a node; of groups that speak to neighbours only, of one pair."""
+    axes = group_axes(config, group)
+    offsets = members(axes)
+    parts = tuple(pairwise(offsets)) if group in P2P_GROUPS and len(offsets) > 1 else (tuple(offsets),)
+    places = _places_in_node(config, group_axes(config, "pp") if group == "embedding" else axes)
+    per_node = config.gpus_per_node
+    return max(max(Counter((place + at) // per_node for at in part).values()) for part in parts for place in places)
 
 
 def _kind(per_node: int, place: int, offsets: tuple[int, ...]) -> str:

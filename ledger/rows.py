@@ -9,7 +9,7 @@ from fractions import Fraction
 from ledger.collectives import collective_bytes
 from ledger.config import ParallelConfig
 from ledger.dtypes import dtype_bytes
-from ledger.mesh import group_size, link
+from ledger.mesh import group_size, link, most_on_a_node
 from ledger.rules.flow import Flow
 from ledger.stages import Stage
 
@@ -25,6 +25,7 @@ class CommRow:
         phase: forward | backward | optimizer.
         link: intra_node | inter_node | mixed.
         group_size: ranks that take part.
+        per_node: the most of them that share a node; of messages, of the two that exchange one.
         payload_bytes: S of one call, as nccl-tests counts it; the mean where sizes differ.
         calls_per_step: a fraction only where stages are averaged.
         sent_bytes_per_step: what the rank sends, over all calls.
@@ -53,24 +54,25 @@ class CommRow:
     source: str
     bucketed: bool = False
     noise: bool = False
+    per_node: int = 1
 
 
 def stage_rows(stage: Stage, flows: Iterable[Flow]) -> tuple[CommRow, ...]:
     """Rows of one stage; groups of one rank and empty calls make none."""
     config = stage.config
-    links: dict[str, str] = {}
+    links: dict[str, tuple[str, int]] = {}
     rows: list[CommRow] = []
     for flow in flows:
         n = group_size(config, flow.group)
         if n == 1 or not flow.calls or not flow.elements:
             continue
         if flow.group not in links:
-            links[flow.group] = link(config, flow.group)
+            links[flow.group] = link(config, flow.group), most_on_a_node(config, flow.group)
         rows.append(_row(stage.kind, flow, n, links[flow.group]))
     return _joined(rows)
 
 
-def _row(kind: str, flow: Flow, n: int, over: str) -> CommRow:
+def _row(kind: str, flow: Flow, n: int, where: tuple[str, int]) -> CommRow:
     payload = int(flow.elements * dtype_bytes(flow.dtype))
     per_call = payload if flow.whole_payload else collective_bytes(flow.primitive, n, payload)
     return CommRow(
@@ -78,7 +80,8 @@ def _row(kind: str, flow: Flow, n: int, over: str) -> CommRow:
         part=flow.part,
         primitive=flow.primitive,
         phase=flow.phase,
-        link=over,
+        link=where[0],
+        per_node=where[1],
         group_size=n,
         payload_bytes=payload,
         calls_per_step=_plain(flow.calls),

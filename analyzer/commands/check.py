@@ -38,7 +38,7 @@ def command(
         raise click.UsageError("nothing to check against: give --baseline, --budget or both")
     location = str(given["budget"] or baseline)
     names = ("budget", "tolerance", "floor", "allow", "inconclusive")
-    policy = gating.policy(**{name: given.pop(name) for name in names})
+    policy = gating.policy(**{name: given.pop(name) for name in names}, cluster=given["cluster"])
     reports = given.pop("reports")
     before = baselines.load(baseline) if baseline is not None else None
     current = load_run(traces, gating.reading_options(given), tokens, whole=True)

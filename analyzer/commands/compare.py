@@ -34,7 +34,7 @@ def command(traces: tuple[str, ...], form: str, output: str, tokens: int | None,
     if len(traces) != 2:
         raise click.UsageError(f"compare takes two runs, not {len(traces)}; quote a glob, or give directories")
     names = ("budget", "tolerance", "floor", "allow", "inconclusive")
-    policy = gating.policy(**{name: given.pop(name) for name in names})
+    policy = gating.policy(**{name: given.pop(name) for name in names}, cluster=given["cluster"])
     reports = given.pop("reports")
     how = gating.reading_options(given)
     before, after = (load_run([run], how, tokens) for run in traces)

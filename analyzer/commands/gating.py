@@ -94,17 +94,32 @@ def judging(command: F) -> F:
     return options.output(*FORMATS)(command)
 
 
-def policy(budget: str | None, tolerance: float, floor: float, allow: Sequence[str], inconclusive: str) -> Policy:
-    """The options as one object.
+def policy(
+    budget: str | None,
+    tolerance: float,
+    floor: float,
+    allow: Sequence[str],
+    inconclusive: str,
+    cluster: str | None = None,
+) -> Policy:
+    """The options as one object; link speeds that the budget does not give are the cluster's.
 
     Raises:
         InputError: the budget cannot be used.
+        LedgerError: the cluster is not known.
     """
+    from dataclasses import replace
+
     from analyzer.gate.budget import Budget, load_budget
     from analyzer.gate.policy import Policy
+    from ledger.clusters import load_cluster
+    from ledger.transfer import line_rates
 
+    limits = load_budget(budget) if budget else Budget()
+    if cluster is not None:
+        limits = replace(limits, links={**line_rates(load_cluster(cluster)), **limits.links})
     return Policy(
-        budget=load_budget(budget) if budget else Budget(),
+        budget=limits,
         tolerance=tolerance,
         floor=floor,
         allow=tuple(allow),

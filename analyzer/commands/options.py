@@ -67,6 +67,13 @@ def model(*, required: bool = False) -> Callable[[F], F]:
     )
 
 
+cluster = click.option(
+    "--cluster",
+    metavar="PRESET|FILE",
+    help="Link speeds: a preset such as h100-ndr (`analyze clusters` lists them), or a YAML, JSON or TOML file.",
+)
+"""``--cluster``."""
+
 _LOADING = (
     click.option(
         "--kernel-table",
@@ -92,6 +99,7 @@ _READING = (
         "--layout", metavar="LAYOUT", help="The layout you believe in, tp8-cp1-pp16-dp128[-ep1]: it is verified."
     ),
     click.option("--gpus-per-node", type=click.IntRange(min=1), metavar="N", help="GPUs of one host."),
+    cluster,
     click.option("--steps", type=StepRange(), help="Measure these steps only, both ends included."),
     click.option("--ignore-names", is_flag=True, help="Infer from behaviour alone: group names are not read."),
     click.option(

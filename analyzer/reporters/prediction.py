@@ -7,16 +7,22 @@ from collections.abc import Sequence
 from analyzer.reporters import format as fmt
 from analyzer.reporters.blocks import Cell, Column, Facts, Section, Table, Tone, without_empty
 from analyzer.reporters.sections import DTYPES, LINKS
+from ledger.clusters import Cluster, Link
 from ledger.report import Prediction, StageMemory
 from ledger.rows import CommRow
+from ledger.times import DimensionTime
 
 OVERLAPS = {"yes": Tone.GOOD, "partial": Tone.DOUBT, "no": Tone.BAD}
 PHASES = {"forward": "F", "backward": "B", "optimizer": "O"}
 
 
-def prediction_sections(prediction: Prediction) -> list[Section]:
-    """Everything the ledger says about one layout."""
+def prediction_sections(
+    prediction: Prediction, cluster: Cluster | None = None, times: Sequence[DimensionTime] = ()
+) -> list[Section]:
+    """Everything the ledger says about one layout, and how long it takes on a cluster where one is given."""
     parts = [_model(prediction), _memory(prediction), _bubble(prediction), _communication(prediction)]
+    if cluster is not None and times:
+        parts.append(_times(cluster, times))
     return [part for part in parts if part is not None]
 
 
@@ -148,3 +154,44 @@ def _totals(prediction: Prediction) -> Table:
     ]
     columns = [Column("stage"), Column("dim"), Column("link"), Column(f"in all {unit.name}", right=True)]
     return without_empty(Table(columns, rows), ("dim",), "")
+
+
+def _times(cluster: Cluster, times: Sequence[DimensionTime]) -> Section:
+    """Transfers on the links of a cluster."""
+    unit, sent = fmt.time_unit(t.expected_us for t in times), fmt.byte_unit(t.sent_bytes for t in times)
+    several = len({t.stage for t in times}) > 1
+    rows: list[list[str | Cell]] = [
+        [
+            t.stage if several else "",
+            t.dim,
+            LINKS.get(t.link, t.link),
+            fmt.number(t.sent_bytes, sent),
+            fmt.number(t.least_us, unit),
+            fmt.number(t.expected_us, unit),
+            Cell(t.overlap, OVERLAPS.get(t.overlap, Tone.PLAIN)),
+        ]
+        for t in times
+    ]
+    columns = [
+        Column("stage"),
+        Column("dim"),
+        Column("link"),
+        Column(f"sent {sent.name}", right=True),
+        Column(f"at least {unit.name}", right=True),
+        Column(f"expected {unit.name}", right=True),
+        Column("overlap"),
+    ]
+    facts: list[tuple[str, str]] = [
+        (name, link_words(link))
+        for name, link in (("inside", cluster.intra_node), ("between", cluster.inter_node))
+        if any(t.link == "mixed" or LINKS.get(t.link) == ("intra" if name == "inside" else "inter") for t in times)
+    ]
+    lead = f"transfers of a step on {cluster.name}; what overlap says no to is exposed for at least that long"
+    return Section("Time", lead, [without_empty(Table(columns, rows), ("dim",), ""), Facts(facts)])
+
+
+def link_words(link: Link) -> str:
+    """One kind of link in words."""
+    reached = "" if link.busbw_gbps is None else f", collectives reach {link.busbw_gbps:,.1f}"
+    latency = f"; {link.latency_us:g} µs and {link.hop_us:g} µs a hop" if link.latency_us or link.hop_us else ""
+    return f"{link.kind} {link.gbps:,.1f} GB/s{reached}{latency}"

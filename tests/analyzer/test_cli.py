@@ -245,3 +245,28 @@ def test_a_file_that_a_worker_cannot_read_is_named(job: Path, tmp_path: Path) ->
     bad.write_bytes(PNG)
     line = refused(run(job / "rank0.json", bad, "--workers", "2"))
     assert str(bad) in line
+
+
+def test_clusters_are_listed_shown_and_used_by_predict(tmp_path: Path) -> None:
+    assert "h100-ndr" in run("clusters").stdout
+    assert "ConnectX-7, NDR" in " ".join(run("clusters", "H100").stdout.split())
+    listed = json.loads(run("clusters", "--format", "json").stdout)["clusters"]
+    assert {"a100-hdr", "h100-ndr", "mi300x-ndr"} <= {item["name"] for item in listed}
+    layout = ("predict", "--model", "llama3-8b", "--layout", "tp8-dp8", "--format", "json")
+    found = json.loads(run(*layout, "--cluster", "h100-ndr").stdout)
+    assert found["cluster"]["name"] == "h100-ndr"
+    assert all(0 < time["least_us"] < time["expected_us"] for time in found["times"])
+    assert json.loads(run(*layout).stdout)["times"] == []
+    rack = json.loads(run(*layout, "--cluster", "gb200").stdout)
+    assert rack["prediction"]["config"]["gpus_per_node"] == 72
+    own = tmp_path / "own.toml"
+    own.write_text('preset = "h100"\n[inter_node]\ngbps = 25\n')
+    slow = json.loads(run(*layout, "--cluster", own).stdout)
+    of = {t["link"]: t["least_us"] for t in found["times"] if t["dim"] == "dp"}
+    halved = {t["link"]: t["least_us"] for t in slow["times"] if t["dim"] == "dp"}
+    assert halved["inter_node"] == pytest.approx(2 * of["inter_node"], rel=1e-6)
+    assert "Time  transfers of a step on h100-ndr" in run(*layout[:-2], "--cluster", "h100-ndr").stdout
+
+
+def test_an_unknown_cluster_is_refused_before_anything_is_read(job: Path) -> None:
+    assert "did you mean h100-ndr" in refused(run(job, "--cluster", "h100-nrd"))
