@@ -81,6 +81,16 @@ def phase_of(trace: RankTrace, steps: Steps, thread: Ints, asked: Ints, primitiv
     return np.where(asked == NULL, UNKNOWN, found)
 
 
+def marked_phases(trace: RankTrace) -> tuple[Ints, Ints, Ints]:
+    """All marks of a known phase: its position in `PHASES`, begin and end in ns."""
+    kind, kinds = codes(trace.cpu_marks, "kind")
+    name, names = codes(trace.cpu_marks, "name")
+    meaning = _meaning(kinds, kind, names, name)
+    rows = np.flatnonzero(meaning != UNKNOWN)
+    begin = ints(trace.cpu_marks, "ts_ns")[rows]
+    return meaning[rows], begin, begin + ints(trace.cpu_marks, "dur_ns", 0)[rows]
+
+
 def _meaning(kinds: list[str], kind: Ints, names: list[str], name: Ints) -> Ints:
     by_kind = {"optimizer": OPTIMIZER, "autograd": BACKWARD}
     of_kind = np.array([*(by_kind.get(k, UNKNOWN) for k in kinds), UNKNOWN], dtype=np.int64)

@@ -35,6 +35,9 @@ INTEGERS = (
     "host.during",
     "host.dry",
     "host.passes",
+    "turns.start",
+    "turns.length",
+    "turns.phase",
 )
 VIEW = ("view.family_of_call", "view.sequence", "view.phases", "view.attention_before", "view.backward_before")
 """Columns of the rank's view, beside the document ``view``."""

@@ -11,6 +11,7 @@ from analyzer.summary.capture import capture
 from analyzer.summary.columns import compact_words
 from analyzer.summary.host import host
 from analyzer.summary.model import RankSummary
+from analyzer.summary.turns import turns
 from heuristics.arrays import NULL, code_of, codes, ints
 from heuristics.labelled import GpuRole, LabelledRank
 from heuristics.observe import view
@@ -43,6 +44,7 @@ def summarize(rank: LabelledRank) -> RankSummary:
         nccl_ns=_nccl_on_compute_streams(rank),
         capture=capture(rank, work, line, steps.edges),
         host=host(rank, work, line, steps.edges),
+        turns=turns(rank, work, steps.edges),
     )
 
 

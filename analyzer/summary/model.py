@@ -12,6 +12,7 @@ from analyzer.exposure import Timeline
 from analyzer.step_marks import StepMarks
 from analyzer.summary.capture import Capture
 from analyzer.summary.host import Host
+from analyzer.summary.turns import Turns
 from heuristics.groups import without_descriptions
 from heuristics.labelled import LabelStats
 from heuristics.view import RankView
@@ -41,6 +42,7 @@ class RankSummary:
         nccl_ns: NCCL time on streams that also compute, and NCCL time in all.
         capture: how it was captured, and how long the GPU waited for launches.
         host: what held up the side that launches.
+        turns: of a pipeline stage.
     """
 
     path: str
@@ -58,6 +60,7 @@ class RankSummary:
     nccl_ns: tuple[int, int]
     capture: Capture = field(default_factory=Capture)
     host: Host = field(default_factory=Host)
+    turns: Turns = field(default_factory=Turns)
 
     @property
     def rank(self) -> int | None:

@@ -19,6 +19,7 @@ from analyzer.summary.capture import Capture
 from analyzer.summary.columns import SCHEMA, Rows, numbers, packed, unpacked
 from analyzer.summary.host import Host, Tax
 from analyzer.summary.model import RankSummary
+from analyzer.summary.turns import Turns
 from heuristics.arrays import ints
 from heuristics.labelled import LabelStats
 from heuristics.observe import ends_ns
@@ -148,6 +149,9 @@ def _row(summary: RankSummary) -> pa.Table:
         "host.during": (summary.host.at_end - summary.host.at_start).ravel(),
         "host.dry": summary.host.dry_ns,
         "host.passes": summary.host.passes.ravel(),
+        "turns.start": summary.turns.start,
+        "turns.length": summary.turns.end - summary.turns.start,
+        "turns.phase": summary.turns.phase,
     }
     columns: Mapping[str, pa.Array] = {
         "rank": _optional(identity.rank),
@@ -296,7 +300,13 @@ def _summary(rows: Rows, row: int) -> RankSummary:
             head.libraries, head.flags, head.graphs, rows.ints("steps.launch_gap", row) if head.launches else None
         ),
         host=_host(rows, row, head, collectives.num_rows),
+        turns=_turns(rows, row),
     )
+
+
+def _turns(rows: Rows, row: int) -> Turns:
+    start = rows.ints("turns.start", row)
+    return Turns(start, start + rows.ints("turns.length", row), rows.ints("turns.phase", row))
 
 
 def _host(rows: Rows, row: int, head: _Head, calls: int) -> Host:
