@@ -76,7 +76,7 @@ def observed(ranks: Sequence[Measured], stage_of_rank: Mapping[int, int]) -> Obs
     stages: list[Stage] = []
     for chain in chains:
         of_chain = [by_rank[rank] for rank in chain]
-        extents = [_extent(r, steps) for r in of_chain]
+        extents = [extent(r, steps) for r in of_chain]
         span = np.max([high - low for low, high in extents], axis=0)
         order = _in_order(chain, extents, stage_of_rank)
         stages += [_stage(r, order[n], e, span) for n, r, e in zip(chain, of_chain, extents, strict=True)]
@@ -135,8 +135,8 @@ def _chains(members: Sequence[Measured]) -> list[list[int]] | None:
     return chains if all(len(chain) > 1 for chain in chains) else None
 
 
-def _extent(rank: Measured, steps: int) -> tuple[Ints, Ints]:
-    """Begin of the first and end of the last work of each step."""
+def extent(rank: Measured, steps: int) -> tuple[Ints, Ints]:
+    """Begin of the first and end of the last work of a pipeline, on one rank, in each of the first steps; ns."""
     passes = rank.source.host.passes[list(rank.window.steps)[:steps]]
     edges, line = rank.window.edges[:steps], rank.source.line
     mine = _messages(rank)

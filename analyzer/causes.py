@@ -96,7 +96,7 @@ def charges(
     for place, rank in enumerate(ranks):
         if not rank.window.total:
             continue
-        for key, ns in _of_rank(rank, None if slower_ns is None else slower_ns[place]).items():
+        for key, ns in charged(rank, None if slower_ns is None else slower_ns[place]).items():
             sums[key] = sums.get(key, 0.0) + ns / rank.window.count / len(timed)
     out = []
     for dim, time in exposure.by_dimension.items():
@@ -110,8 +110,8 @@ def charges(
     return sorted(out, key=lambda c: -c.exposed_us)
 
 
-def _of_rank(rank: Measured, slower: Ints | None) -> dict[tuple[str, str], float]:
-    """Exposed ns per (dimension, cause) over the whole window."""
+def charged(rank: Measured, slower: Ints | None) -> dict[tuple[str, str], float]:
+    """Exposed ns of one rank per (dimension, cause) over its whole window; `slower` as in `charges`."""
     dims = sorted({*rank.dims, "unknown"})
     pieces = _pieces(rank, dims, slower)
     parts, owner, keys = [], [], []

@@ -31,12 +31,14 @@ def experts(ranks: Sequence[Measured], meetings: Meetings) -> Experts | None:
     if not found:
         return None
     every: list[float] = []
+    numbers = [_layers(rank) for rank in ranks]
     layers: dict[int, list[float]] = {}
-    for place, row, rho in _together(ranks, meetings) or [
-        (place, row, rho) for place, rank in enumerate(ranks) for row, rho in _alone(rank)
+    for places, row, load in _together(ranks, meetings) or [
+        ((place,), row, load) for place, rank in enumerate(ranks) for row, load in _alone(rank)
     ]:
+        rho = float(load.max() / load.mean())
         every.append(rho)
-        layers.setdefault(_layer(ranks[place], row), []).append(rho)
+        layers.setdefault(numbers[places[0]].get(row, 0), []).append(rho)
     if not every:
         return None
     return Experts(
@@ -45,6 +47,18 @@ def experts(ranks: Sequence[Measured], meetings: Meetings) -> Experts | None:
             ExpertLayer(layer=layer, imbalance=round(float(np.mean(rhos)), 6)) for layer, rhos in sorted(layers.items())
         ],
     )
+
+
+def loads(ranks: Sequence[Measured], meetings: Meetings) -> list[tuple[int, tuple[int, ...] | None, Floats]]:
+    """Every dispatch: its layer, the places of its ranks in ``ranks`` (None: as one rank sees them), their loads.
+
+    Loads are rows received by each rank of the group, over their mean; see `experts` for what they are taken from.
+    """
+    numbers = [_layers(rank) for rank in ranks]
+    found: list[tuple[int, tuple[int, ...] | None, Floats]] = [
+        (numbers[places[0]].get(row, 0), places, load / load.mean()) for places, row, load in _together(ranks, meetings)
+    ]
+    return found or [(numbers[0].get(row, 0), None, load / load.mean()) for row, load in _alone(ranks[0])]
 
 
 def _loads(rank: Measured) -> Ints | None:
@@ -78,15 +92,15 @@ def _splits(rank: Measured, name: str) -> dict[int, Ints]:
     return {int(row): flat[offsets[row] : offsets[row + 1]] for row in rows}
 
 
-def _alone(rank: Measured) -> list[tuple[int, float]]:
-    """Imbalance of each dispatch as one rank sees it."""
+def _alone(rank: Measured) -> list[tuple[int, Ints]]:
+    """Row and loads of each dispatch as one rank sees it."""
     rows = _loads(rank)
     given = _splits(rank, "in_split")
-    return [] if rows is None else [(row, _rho(given[row])) for row in rows.tolist() if given[row].sum() > 0]
+    return [] if rows is None else [(row, given[row]) for row in rows.tolist() if given[row].sum() > 0]
 
 
-def _together(ranks: Sequence[Measured], meetings: Meetings) -> list[tuple[int, int, float]]:
-    """Imbalance of each dispatch whose ranks are all there: the first rank's place and row, and rho."""
+def _together(ranks: Sequence[Measured], meetings: Meetings) -> list[tuple[tuple[int, ...], int, Ints]]:
+    """Each dispatch whose ranks are all there: their places, the first one's row, and their loads."""
     chosen = meetings.kind == KINDS.index("all_to_all")
     taken = [_splits(rank, "out_split") for rank in ranks]
     dispatches = [set() if (rows := _loads(rank)) is None else set(rows.tolist()) for rank in ranks]
@@ -99,24 +113,21 @@ def _together(ranks: Sequence[Measured], meetings: Meetings) -> list[tuple[int, 
             continue
         loads = np.array([int(taken[place][row].sum()) for place, row in pairs])
         if loads.sum() > 0:
-            out.append((*pairs[0], _rho(loads)))
+            out.append((tuple(place for place, _ in pairs), pairs[0][1], loads))
     return out
 
 
-def _rho(loads: Ints | Floats) -> float:
-    return float(loads.max() / loads.mean())
-
-
-def _layer(rank: Measured, row: int) -> int:
-    """Place of a dispatch among those of its step's forward pass; those of backward mirror it."""
+def _layers(rank: Measured) -> dict[int, int]:
+    """Place of each dispatch among those of its step's forward pass; those of backward mirror it."""
     rows = _loads(rank)
     if rows is None:
-        return 0
+        return {}
     step = ints(rank.source.collectives, "step")
-    mine = rows[step[rows] == step[row]]
     phase, phases = codes(rank.source.collectives, "phase")
-    back = phase[mine] == code_of(phases, "backward")
-    place = int(np.flatnonzero(mine == row)[0])
-    if not back[place]:
-        return int(np.count_nonzero(~back[:place]))
-    return int(np.count_nonzero(back[place + 1 :]))
+    out: dict[int, int] = {}
+    for one in np.unique(step[rows]).tolist():
+        mine = rows[step[rows] == one]
+        back = phase[mine] == code_of(phases, "backward")
+        before, after = np.cumsum(~back) - ~back, back.sum() - np.cumsum(back)
+        out |= dict(zip(mine.tolist(), np.where(back, after, before).tolist(), strict=True))
+    return out

@@ -32,3 +32,8 @@ class Measured:
     counted: Bools
     time: RankTime
     wait_ns: Ints
+
+    @property
+    def step_numbers(self) -> list[int]:
+        """Numbers of the measured steps, one per row of the window; empty where it is the whole span."""
+        return [int(self.source.steps.number[row]) for row in self.window.steps]
