@@ -31,8 +31,8 @@ def mesh(job: Examined) -> Mesh | Missing:
         for group in groups:
             for position, rank in enumerate(group):
                 place.setdefault(rank, {})[name] = position
-    for rank, stage in (job.analysis.pipeline.stage_of_rank if job.analysis.pipeline else {}).items():
-        place.setdefault(int(rank), {})["pp"] = stage
+    for name, stage in (job.analysis.pipeline.stage_of_rank if job.analysis.pipeline else {}).items():
+        place.setdefault(int(name), {})["pp"] = stage
     return Mesh(world, dims, _nodes(job, world), place)
 
 
