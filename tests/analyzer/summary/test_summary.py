@@ -21,7 +21,7 @@ from analyzer.summary.table import from_table, merged, to_table
 from heuristics.label import label
 from parsers import read
 from parsers.errors import InputError
-from parsers.summary import KEY, belongs, is_summary
+from parsers.summary import KEY, VERSION, belongs, is_summary
 from tests.analyzer.kineto_files import write_job
 
 SAMPLES = (
