@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -59,8 +61,11 @@ class Commands(click.Group):
         """Run; failures become one line on stderr and an exit code, a traceback only where it was asked for."""
         extra |= {"standalone_mode": False, "prog_name": "analyze"}
         argv = list(sys.argv[1:] if args is None else args)
+        _end_like_interrupted(signal.SIGTERM)
         try:
             code = super().main(argv, **extra)
+        except KeyboardInterrupt:
+            code = _explain(click.exceptions.Abort())
         except Exception as error:
             code = _explain(error)
             if code is None:
@@ -69,6 +74,17 @@ class Commands(click.Group):
                 _say(f"internal error: {type(error).__name__}: {error}; --debug shows where, please report it")
                 code = USAGE
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _end_like_interrupted(number: signal.Signals) -> None:
+    """A cancelled CI job gets SIGTERM: clean up as after Ctrl-C, and end with the code that shells give it."""
+
+    def end(*_: object) -> None:
+        raise SystemExit(128 + number)
+
+    with suppress(ValueError):  # another thread than the main one (an embedding program) may set no handlers
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, end)
 
 
 def _explain(error: Exception) -> int | None:
@@ -84,8 +100,10 @@ def _explain(error: Exception) -> int | None:
         _say(_usage(error))
         return USAGE
     if isinstance(error, BrokenPipeError):
+        from analyzer.render import drop_stdout
+
         # The reader of stdout has gone, as in `analyze ... | head`; Python must not try to flush to it again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_stdout()
         return 0
     if isinstance(error, InconclusiveError):
         _say(str(error))
@@ -95,6 +113,9 @@ def _explain(error: Exception) -> int | None:
         return USAGE
     if isinstance(error, OSError) and error.filename is not None:
         _say(f"{error.filename}: {error.strerror}")
+        return USAGE
+    if isinstance(error, MemoryError):
+        _say("out of memory; read fewer files at a time (--workers, --memory-limit), or summarize them one by one")
         return USAGE
     return None
 
@@ -107,8 +128,10 @@ def _usage(error: click.ClickException) -> str:
 
 def _say(text: str) -> None:
     """One line on stderr, without control characters from a file name or a trace."""
-    line = "".join(c if c.isprintable() else " " for c in " ".join(text.split()))
-    click.echo(f"analyze: {line}", err=True)
+    from analyzer.escaping import printable
+
+    with suppress(OSError):  # where stderr is full or gone, the exit code is all that can be said
+        click.echo(f"analyze: {printable(' '.join(text.split()))}", err=True)
 
 
 EPILOG = """\b

@@ -125,7 +125,7 @@ def from_json(document: Mapping[str, Any]) -> list[CommNode]:
     """The communication nodes of a JSON trace (``workload_graph``); the case of keys varies."""
     graph = document.get("workload_graph")
     nodes = [_lower(node) for node in (graph if isinstance(graph, list) else []) if isinstance(node, Mapping)]
-    names = {node.get("id"): str(node.get("name", "")) for node in nodes}
+    names = {number: str(node.get("name", "")) for node in nodes if isinstance(number := node.get("id"), int)}
     return [call for node in nodes if (call := _json_node(node, names)) is not None]
 
 
@@ -155,6 +155,6 @@ def _json_node(node: Mapping[str, Any], names: Mapping[Any, str]) -> CommNode | 
 def _words(node: Mapping[str, Any], names: Mapping[Any, str]) -> Iterator[str]:
     parents = node.get("datadeps")
     for parent in parents if isinstance(parents, list) else []:
-        name = names.get(parent, "")
+        name = names.get(parent, "") if isinstance(parent, int) else ""
         if name.startswith("c10d::"):
             yield name.removeprefix("c10d::").split("(", 1)[0].rstrip("_")

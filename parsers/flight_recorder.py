@@ -231,7 +231,7 @@ def _statuses(raw: Any) -> tuple[GroupStatus, ...]:
             continue
         try:
             numbers = [int(said.get(f"last_{word}_collective", -1)) for word in ("enqueued", "started", "completed")]
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             continue
         found.append(GroupStatus(int(key), *numbers))
     return tuple(sorted(found, key=lambda status: status.pg_id))

@@ -21,6 +21,7 @@ _JOINS = 24  # borders that may lie inside one damaged event
 _HOPELESS = 1000  # events lost, more than mended ones, after which a damaged one is given up at once
 _LONGEST_STRIDE = 512
 _NEAR_BYTES = 4096  # nearly every event is shorter
+_FRUITLESS_BYTES = 8 * 2**20  # text followed in vain, beyond twice what was read, after which none is followed far
 _REPAIR_BYTES = 2**20  # text that is tried for one element, in all
 _GIVE_UP_BYTES = 4 * 2**20  # an element larger than this is given up
 _LOOK_AHEAD = 16  # bytes that must follow what is judged
@@ -48,6 +49,7 @@ class Settler(Generic[Batch]):
         self._check = msgspec.json.Decoder(list[msgspec.Raw]).decode
         self.separator: bytes | None = None  # the text between two events, where it is known
         self._stride = 16
+        self._fruitless = 0  # bytes in which brackets were followed that did not close
         self._comma_is_due = False  # the last run stopped between an element and the comma after it
 
     def run(self) -> Generator[Batch, None, bool]:
@@ -151,7 +153,9 @@ class Settler(Generic[Batch]):
             return start, None, False
         if end < 0 and not hopeless:
             # Brackets that never close must not be followed through the whole buffer, again for every element.
-            end = self._end(start, borders[-1] if len(borders) == _JOINS else window.fill)
+            limit = borders[-1] if len(borders) == _JOINS else window.fill
+            far = self._fruitless <= _FRUITLESS_BYTES + 2 * (window.base + start)
+            end = self._end(start, limit if far else min(limit, start + _NEAR_BYTES))
             text = self._sound(start, end)
             if text is not None:
                 return end, text, True
@@ -184,7 +188,9 @@ class Settler(Generic[Batch]):
 
     def _end(self, start: int, limit: int) -> int:
         window = self._window
-        return value_end(window.buf, start, limit) if window.byte(start) == b"{" else -1
+        end = value_end(window.buf, start, limit) if window.byte(start) == b"{" else -1
+        self._fruitless += limit - start if end < 0 else 0
+        return end
 
     def _sound(self, start: int, end: int) -> bytes | None:
         """The text of an element that can be read as it is, or with single tokens replaced."""

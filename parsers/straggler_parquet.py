@@ -7,6 +7,7 @@ also carry the position of each rank in the layout; it is not read, for it is wh
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,9 @@ import numpy.typing as npt
 from parsers.errors import InputError
 
 COLUMNS = ("rank", "step", "optype", "start_ts", "duration", "seq_id")
+
+_SECONDS = ("start_ts", "duration")
+_LONGEST_S = 1e9
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +43,11 @@ class Operations:
     seq: npt.NDArray[np.int64]
 
 
+def _numbers(pa: Any) -> dict[str, Any]:
+    """The columns that hold numbers, as they are read."""
+    return {name: pa.float64() if name in _SECONDS else pa.int64() for name in COLUMNS if name != "optype"}
+
+
 def read_operations(path: str) -> Operations:
     """Read one file.
 
@@ -54,12 +63,16 @@ def read_operations(path: str) -> Operations:
         if missing:
             raise InputError(f"lacks the columns {', '.join(missing)}", path=path)
         table = pq.read_table(path, columns=list(COLUMNS))
-    except (pa.ArrowInvalid, OSError) as error:
-        raise InputError(f"cannot be read as Parquet: {error}", path=path) from None
-    text = table.column("optype").combine_chunks()
-    if not pa.types.is_dictionary(text.type):
-        text = text.dictionary_encode()
-    columns = {name: np.asarray(table.column(name).to_numpy()) for name in COLUMNS if name != "optype"}
+        table.validate(full=True)
+        text = table.column("optype").cast(pa.string()).combine_chunks().dictionary_encode()
+        columns = {name: table.column(name).cast(kind).to_numpy() for name, kind in _numbers(pa).items()}
+    except (pa.ArrowException, OSError, ValueError) as error:
+        what = " ".join(str(error).split())
+        raise InputError(f"cannot be read as Parquet: {what}", path=path) from None
+    if text.null_count or any(table.column(name).null_count for name in columns):
+        raise InputError("has operations without a rank, a step, a name or a time", path=path)
+    if not all(np.isfinite(columns[name]).all() and (abs(columns[name]) < _LONGEST_S).all() for name in _SECONDS):
+        raise InputError("has times that are no times of a step", path=path)
     start = np.round(columns["start_ts"].astype(np.float64) * 1e9).astype(np.int64)
     order = np.lexsort((start, columns["rank"], columns["step"]))
     return Operations(

@@ -25,7 +25,7 @@ def command() -> None:
 @options.reading
 @options.model()
 @click.option("--tokens", type=click.IntRange(min=1), metavar="N", help="Tokens of one step of the whole job.")
-@click.option("-o", "--output", metavar="PATH", default="-", help="The baseline; - is stdout.")
+@options.target(what="The baseline; - is stdout.")
 @options.debug
 def write(traces: tuple[str, ...], tokens: int | None, output: str, **given: Any) -> None:
     """Write the metrics of a run to a baseline. The same run gives the same bytes; the history of a file is kept."""

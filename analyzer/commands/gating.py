@@ -52,6 +52,7 @@ class Report(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         form, _, path = str(value).partition("=")
         if form not in FORMATS or not path or path == "-":
             self.fail(f"{value!r} is not FORMAT=PATH with a format of {', '.join(FORMATS)}", param, ctx)
+        options.may_write(path, force=ctx is not None and options.forced(ctx))
         return form, path
 
 

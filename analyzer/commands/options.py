@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+
+_FORCE = "commlens.force"
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -43,13 +46,79 @@ def debug(command: F) -> F:
     )
 
 
+def target(
+    *, required: bool = False, folder: bool = False, what: str = "Write the result to this file; - is stdout."
+) -> Callable[[F], F]:
+    """``--output`` and ``--force``: what is there is not overwritten, and the command says so before it works.
+
+    Args:
+        required: whether it must be named; else it is stdout.
+        folder: whether it may be a directory that exists.
+        what: what is written, for the help.
+    """
+
+    def decorate(command: F) -> F:
+        def check(ctx: click.Context, _: click.Parameter, value: str) -> str:
+            may_write(value, force=forced(ctx), folder=folder)
+            return value
+
+        default = None if required else "-"
+        option = click.option(
+            *("-o", "--output", "output"), metavar="PATH", default=default, required=required, callback=check, help=what
+        )
+        return option(_force(command))
+
+    return decorate
+
+
+def _force(command: F) -> F:
+    def keep(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+        ctx.meta[_FORCE] = value
+
+    return click.option(
+        "--force", is_flag=True, is_eager=True, expose_value=False, callback=keep, help="Overwrite what is there."
+    )(command)
+
+
+def forced(ctx: click.Context) -> bool:
+    """Whether ``--force`` was given."""
+    return bool(ctx.meta.get(_FORCE))
+
+
+def may_write(path: str, *, force: bool, folder: bool = False) -> None:
+    """Whether a result may go to a path, before any work is done for it.
+
+    Args:
+        path: a file; ``-`` is stdout.
+        force: whether a file that is there may be overwritten.
+        folder: whether it may be a directory that exists.
+
+    Raises:
+        UsageError: it exists, or cannot be written.
+    """
+    place = Path(path)
+    if path == "-" or (place.exists() and not place.is_file() and not place.is_dir()):
+        return
+    if place.is_dir():
+        if not folder:
+            raise click.UsageError(f"{path} is a directory; name a file in it")
+        return
+    if place.exists() and not force:
+        raise click.UsageError(f"{path} exists; --force overwrites it")
+    parent = place.resolve().parent
+    if folder and path.endswith("/"):
+        return
+    if not parent.is_dir():
+        raise click.UsageError(f"{path}: there is no directory {parent}")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise click.UsageError(f"{path}: no permission to write in {parent}")
+
+
 def output(*formats: str) -> Callable[[F], F]:
     """``--format`` and ``--output``."""
 
     def decorate(command: F) -> F:
-        command = click.option(
-            "-o", "--output", "output", metavar="PATH", default="-", help="Write the result to this file; - is stdout."
-        )(command)
+        command = target()(command)
         return click.option(
             "--format", "form", type=click.Choice(formats), default=formats[0], show_default=True, help="Result format."
         )(command)

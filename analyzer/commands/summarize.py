@@ -23,12 +23,10 @@ Examples:
 
 @click.command("summarize", epilog=EPILOG)
 @options.summarizing
-@click.option(
-    "-o",
-    "--output",
+@options.target(
     required=True,
-    metavar="PATH",
-    help="A Parquet file for all ranks, or a directory (existing, or ending in /) for a file for each trace.",
+    folder=True,
+    what="A Parquet file for all ranks, or a directory (existing, or ending in /) for a file for each trace.",
 )
 @options.debug
 def command(

@@ -64,8 +64,8 @@ def cached(job: Job, make: Callable[[Job], pa.Table]) -> Loaded:
     table = make(job)
     try:
         write_table(table, entry)
-    except OSError as error:
-        return Loaded(table, (f"nothing was kept in the cache {job.cache}: {error.strerror or error}",))
+    except InputError as error:
+        return Loaded(table, (f"nothing was kept in the cache {job.cache}: {error.message}",))
     return Loaded(table)
 
 

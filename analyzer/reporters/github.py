@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from analyzer.escaping import printable
 from analyzer.gate.verdict import Comparison
 from analyzer.reporters.comparison import comparison_markdown
 
@@ -35,7 +36,8 @@ def _command(level: str, title: str, message: str) -> str:
 
 
 def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    kept = "\n".join(printable(line) for line in text.splitlines())
+    return kept.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:

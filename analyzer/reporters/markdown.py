@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from analyzer.escaping import printable
 from analyzer.reporters.blocks import Cell, Facts, Item, Section, Table, Tone, Words, cells
 
 _SPECIAL = re.compile(r"([\\`*\[\]<>#|~]|(?<!\w)_|_(?!\w))")
@@ -16,7 +17,7 @@ def markdown(report: Sequence[Section], title: str) -> str:
 
 
 def _section(section: Section) -> str:
-    parts = [f"## {section.title}"]
+    parts = [f"## {_escape(section.title)}"]
     lead = _words(section.lead)
     if lead:
         parts.append(lead)
@@ -36,7 +37,7 @@ def _words(words: Words) -> str:
 
 
 def _escape(text: str) -> str:
-    return _SPECIAL.sub(r"\\\1", "".join(c if c.isprintable() else "�" for c in text))
+    return _SPECIAL.sub(r"\\\1", printable(text))
 
 
 def _facts(facts: Facts) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from analyzer.escaping import printable
 from analyzer.gate.rows import Row
 from analyzer.gate.verdict import Comparison
 
@@ -50,7 +51,7 @@ def _entry(rule: str, level: str, text: str, metric: str, location: str) -> dict
         "ruleId": rule,
         "ruleIndex": list(RULES).index(rule),
         "level": level,
-        "message": {"text": text},
+        "message": {"text": printable(text)},
         "locations": [
             {"physicalLocation": {"artifactLocation": {"uri": location.replace("\\", "/")}, "region": {"startLine": 1}}}
         ],

@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
+from analyzer.escaping import printable
 from analyzer.reporters.blocks import Cell, Column, Facts, Item, Section, Table, Tone, Words, cells
 
 PLAIN_WIDTH = 120
@@ -80,12 +81,7 @@ def _section(section: Section, width: int) -> list[RenderableType]:
 
 
 def _words(words: Words) -> Text:
-    return Text.assemble(*((_clean(cell.text), STYLES[cell.tone]) for cell in cells(words)))
-
-
-def _clean(words: str) -> str:
-    """Names from a trace cannot move the cursor or colour the terminal."""
-    return "".join(c if c.isprintable() else "�" for c in words)
+    return Text.assemble(*((printable(cell.text), STYLES[cell.tone]) for cell in cells(words)))
 
 
 def _facts(facts: Facts) -> RenderableType:
@@ -94,7 +90,7 @@ def _facts(facts: Facts) -> RenderableType:
     grid.add_column(no_wrap=True, style=STYLES[Tone.QUIET])
     grid.add_column(overflow="fold")
     for name, said in facts.rows:
-        grid.add_row(name, _words(said))
+        grid.add_row(_words(name), _words(said))
     return Padding(grid, _INDENT)
 
 

@@ -83,7 +83,8 @@ def unpacked(prefix: str, schema: pa.Schema, rows: Rows, row: int) -> pa.Table:
         values = rows.values(prefix + field.name, row)
         if pa.types.is_dictionary(field.type):
             words = rows.values(prefix + field.name + WORDS, row)
-            values = pa.DictionaryArray.from_arrays(values, words, safe=False)
+            # The check matters: a code beyond the words of a damaged file would be read from foreign memory.
+            values = pa.DictionaryArray.from_arrays(values, words, safe=True)
         arrays.append(values)
     return pa.Table.from_arrays(arrays, schema=schema)
 

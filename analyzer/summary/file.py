@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from analyzer.render import whole_file
 from analyzer.summary.columns import SCHEMA
 from parsers.errors import InputError
 from parsers.summary import KEY, VERSION
@@ -26,25 +26,21 @@ def write_table(table: pa.Table, path: str | os.PathLike[str]) -> None:
     """Write summaries as zstd Parquet; whoever reads the path meanwhile sees the old file or the new one.
 
     Raises:
-        OSError: it cannot be written.
+        InputError: it cannot be written.
     """
     import pyarrow.parquet as pq
 
-    target = Path(path)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}")
     leaves = list(_leaves())
-    try:
+    with whole_file(path) as partial:
         pq.write_table(
             pa.Table.from_arrays(table.columns, schema=SCHEMA.with_metadata({KEY: str(VERSION)})),
             partial,
             compression="zstd",
             row_group_size=RANKS_PER_GROUP,
             use_dictionary=[path for path, kind in leaves if pa.types.is_string(kind)],
+            write_page_checksum=True,
             column_encoding={path: "DELTA_BINARY_PACKED" for path, kind in leaves if _is_delta(kind)},
         )
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def read_table(path: str, columns: Sequence[str] | None = None) -> pa.Table:
@@ -57,10 +53,10 @@ def read_table(path: str, columns: Sequence[str] | None = None) -> pa.Table:
 
     try:
         with _opened(path) as file:
-            parquet = pq.ParquetFile(file)
+            parquet = pq.ParquetFile(file, page_checksum_verification=True)
             _check(parquet, path)
             return parquet.read(columns=None if columns is None else list(columns))
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         what = " ".join(str(error).split())
         raise InputError(f"is a damaged summary ({what})", path=path, hint="summarize the trace again") from error
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,7 @@ from heuristics.observe import ends_ns
 from heuristics.view import Family, GroupView, RankView
 from parsers import tables
 from parsers.columns import text_array
+from parsers.errors import InputError
 from parsers.tables import Health, RankIdentity
 
 _ENDINGS = re.compile(r"(?:\.(?:json|gz|zst|xz|sqlite|parquet|pt|trace))+\Z")
@@ -119,15 +121,34 @@ def names_of(table: pa.Table) -> dict[str, range]:
 
 
 def from_table(table: pa.Table) -> list[RankSummary]:
-    """The summaries of a table."""
-    rows = Rows(table)
-    return [_summary(rows, row) for row in range(table.num_rows)]
+    """The summaries of a table.
+
+    Raises:
+        InputError: its values do not fit together, as after damage that left the file readable.
+    """
+    with _sound():
+        rows = Rows(table)
+        return [_summary(rows, row) for row in range(table.num_rows)]
 
 
 def views_of(table: pa.Table) -> list[RankView]:
-    """What layout inference sees; needs the columns of `analyzer.summary.columns.FOR_LAYOUT` only."""
-    rows = Rows(table)
-    return [_view(rows, row) for row in range(table.num_rows)]
+    """What layout inference sees; needs the columns of `analyzer.summary.columns.FOR_LAYOUT` only.
+
+    Raises:
+        InputError: as `from_table`.
+    """
+    with _sound():
+        rows = Rows(table)
+        return [_view(rows, row) for row in range(table.num_rows)]
+
+
+@contextmanager
+def _sound() -> Iterator[None]:
+    try:
+        yield
+    except (msgspec.MsgspecError, pa.ArrowException, ValueError, LookupError, TypeError, OverflowError) as error:
+        what = " ".join(str(error).split())[:200]
+        raise InputError(f"a summary is damaged ({what})", hint="summarize the trace again") from error
 
 
 def _row(summary: RankSummary) -> pa.Table:

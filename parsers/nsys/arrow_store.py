@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -15,8 +15,13 @@ from parsers.nsys.conditions import Condition, OneOf
 from parsers.nsys.schema import STRINGS, is_export, real_names
 from parsers.nsys.store import BLOCK_ROWS, LARGEST_PAYLOAD, LONGEST_NAME, LONGEST_TEXT, Block, as_int
 
+_DAMAGE = (pa.ArrowException, OSError, ValueError)
+"""What Arrow raises on damaged files; names that are not UTF-8 are a `UnicodeDecodeError`."""
+
 Reader = Callable[[Sequence[str]], Iterator[pa.RecordBatch]]
 """Gives the batches of a table, only the named columns being needed."""
+
+Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 
 class ArrowStore:
@@ -65,7 +70,7 @@ class ArrowStore:
             for batch in self._readers[real](there):
                 for begin in range(0, batch.num_rows, BLOCK_ROWS):
                     yield from _block(_Rows(batch.slice(begin, BLOCK_ROWS)), ints, values, where)
-        except (pa.ArrowException, OSError) as error:
+        except _DAMAGE as error:
             self.cut = True
             self.faults.append(f"table {real} cannot be read to its end ({error})")
 
@@ -180,10 +185,11 @@ def directory_store(path: Path, name: str) -> ArrowStore:
             continue
         try:
             schema, reader = _parquet(file) if file.suffix == ".parquet" else _ipc(file)
-        except (pa.ArrowException, OSError) as error:
+            columns[file.stem] = frozenset(schema.names)
+        except _DAMAGE as error:
             faults.append(f"{file.name} cannot be read ({error})")
             continue
-        readers[file.stem], columns[file.stem] = reader, frozenset(schema.names)
+        readers[file.stem] = reader
     store = ArrowStore(readers, columns, name)
     store.faults += faults
     store.cut = bool(faults)
@@ -202,8 +208,8 @@ def stream_store(path: Path, name: str) -> ArrowStore:
         while file.tell() < file.size():
             try:
                 with pa.ipc.open_stream(file) as stream:
-                    table = stream.read_all()
-            except (pa.ArrowException, OSError) as error:
+                    table = checked(stream.read_all())
+            except _DAMAGE as error:
                 faults.append(f"the Arrow stream at byte {file.tell()} cannot be read ({error})")
                 break
             table_name = (table.schema.metadata or {}).get(b"table_name")
@@ -225,6 +231,22 @@ def tables_store(found: Mapping[str, pa.Table], name: str) -> ArrowStore:
     return ArrowStore(readers, {table: frozenset(content.schema.names) for table, content in found.items()}, name)
 
 
+def checked(data: Rows) -> Rows:
+    """The same rows, once it is sure that they can be read.
+
+    Arrow takes the offsets of an IPC file as they are: a damaged one leads outside of memory. Text is checked as bytes,
+    for there are payloads in it that are no UTF-8.
+
+    Raises:
+        ArrowInvalid: they are damaged.
+    """
+    for name in data.schema.names:
+        for part in data.column(name).chunks if isinstance(data, pa.Table) else [data.column(name)]:
+            raw = part.view(pa.binary()) if pa.types.is_string(part.type) else part
+            raw.validate(full=True)
+    return data
+
+
 def _of_table(table: pa.Table) -> Reader:
     return lambda names: iter(table.select(list(names)).to_batches())
 
@@ -242,11 +264,11 @@ def _ipc(path: Path) -> tuple[pa.Schema, Reader]:
         file = pa.ipc.open_file(source)
     except pa.ArrowInvalid:
         source.seek(0)
-        table = pa.ipc.open_stream(source).read_all()
+        table = checked(pa.ipc.open_stream(source).read_all())
         return table.schema, _of_table(table)
 
     def batches(names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         for number in range(file.num_record_batches):
-            yield file.get_batch(number).select(list(names))
+            yield checked(file.get_batch(number).select(list(names)))
 
     return file.schema, batches

@@ -23,6 +23,9 @@ _LARGEST_VALUE = 1 << 28
 _IDS_AT_ONCE = 4096
 _ALLOWED = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ})
 _FUNCTIONS = frozenset({"glob", "ifnull", "instr", "length", "substr"})
+_FAILURES = (sqlite3.Error, UnicodeDecodeError)
+"""Of a damaged file. SQLite quotes names in its messages, which Python decodes strictly, whatever `text_factory` is."""
+
 _PAYLOADS = frozenset({"binaryData", "jsonText"})
 
 
@@ -43,7 +46,7 @@ class SqliteStore:
         try:
             self._connection = _open(path)
             self._columns, self._always = _tables(self._connection)
-        except sqlite3.Error as error:
+        except _FAILURES as error:
             raise InputError(f"cannot be read as SQLite ({error})", path=name, hint="export the report again") from None
         if not is_export(self._columns):
             self.close()
@@ -83,7 +86,7 @@ class SqliteStore:
             while rows := cursor.fetchmany(BLOCK_ROWS):
                 given += len(rows)
                 yield _block(rows, ints, values)
-        except sqlite3.Error as error:
+        except _FAILURES as error:
             self.cut = True
             self.faults.append(f"table {self._real[table]} cannot be read to its end ({error})")
             left = self._before_damage(text, parameters, given)
@@ -93,7 +96,7 @@ class SqliteStore:
     def _before_damage(self, text: str, parameters: Sequence[Any], given: int) -> list[tuple[Any, ...]]:
         """The rows between those already given and the one that cannot be read."""
         rows: list[tuple[Any, ...]] = []
-        with suppress(sqlite3.Error):  # `extend` keeps what came before it
+        with suppress(*_FAILURES):  # `extend` keeps what came before it
             rows.extend(islice(self._connection.execute(text, parameters), given, given + BLOCK_ROWS))
         return rows
 
@@ -118,7 +121,7 @@ class SqliteStore:
         query = f'SELECT substr("value", 1, {LONGEST_TEXT}) FROM {self._with_nulls(STRINGS)} WHERE "id" = ?'
         try:
             row = self._connection.execute(query, (number,)).fetchone() if STRINGS in self._real else None
-        except sqlite3.Error as error:
+        except _FAILURES as error:
             self.faults.append(f"text {number} cannot be read ({error})")
             row = None
         return str(row[0]) if row and row[0] is not None else ""
@@ -142,11 +145,11 @@ def tables_of(path: Path) -> tuple[str, ...]:
     """The names of a database's tables; none if it cannot be read."""
     try:
         connection = _open(path)
-    except sqlite3.Error:
+    except _FAILURES:
         return ()
     try:
         return tuple(_names(connection))
-    except sqlite3.Error:
+    except _FAILURES:
         return ()
     finally:
         connection.close()

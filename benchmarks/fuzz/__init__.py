@@ -1,0 +1,1 @@
+"""Mutated files of every format, read until something breaks: `python -m benchmarks.fuzz` (see docs/security.md)."""
