@@ -177,7 +177,7 @@ class _Table:
             return
         op = _OP.search(line)
         if op is not None:
-            self.op, self.caller = op[1].decode(), op[2].decode() if op[2] else None
+            self.op, self.caller = op[1].decode("utf-8", "replace"), op[2].decode() if op[2] else None
 
 
 def _text(source: Source) -> tuple[CommsLogger, int | None]:
@@ -205,7 +205,7 @@ def _add(calls: dict[str, list[Any]], found: re.Match[bytes]) -> None:
     size, error = _bytes(found[4], found[5])
     duration = _float(found[3])
     values = (
-        found[2].decode(),
+        found[2].decode("utf-8", "replace"),
         int(found[1]),
         size,
         error,
@@ -219,7 +219,7 @@ def _add(calls: dict[str, list[Any]], found: re.Match[bytes]) -> None:
 
 def _bytes(number: bytes, unit: bytes) -> tuple[int, int]:
     """Bytes behind a rounded size (comms_logging.py `convert_size`), and how far off they may be."""
-    scale = _UNITS[unit.decode()]
+    scale = _UNITS[unit.decode("utf-8", "replace")]
     return round(float(number) * scale), 0 if scale == 1 else -(-scale // 200)
 
 

@@ -98,7 +98,14 @@ def messages(line: bytes) -> Iterator[Message]:
         host, pid, tid, device, _ = found.groups()
         label = _LABEL.fullmatch(line, 0, found.start()) if place == 0 and found.start() else None
         rank = next((int(group) for group in label.groups() if group is not None), None) if label else None
-        yield Message(host.decode(), int(pid), int(tid), int(device) if device else None, rank, line[found.end() : end])
+        yield Message(
+            host.decode("utf-8", "replace"),
+            int(pid),
+            int(tid),
+            int(device) if device else None,
+            rank,
+            line[found.end() : end],
+        )
 
 
 @dataclass(frozen=True)
@@ -165,5 +172,5 @@ def devices(plugin: str, text: bytes) -> list[NetDevice]:
 
 
 def _device(plugin: str, index: int, match: re.Match[bytes]) -> NetDevice:
-    layer = match[4].decode() if match[4] else None
-    return NetDevice(plugin, index, match[2].decode(), layer)
+    layer = match[4].decode("utf-8", "replace") if match[4] else None
+    return NetDevice(plugin, index, match[2].decode("utf-8", "replace"), layer)

@@ -149,7 +149,7 @@ class Collected:
         """Read one line."""
         if self.version is None and b"CCL version" in line:
             found = lines.VERSION.search(line) or lines.RCCL_VERSION.search(line)
-            self.version = found[1].decode() if found else None
+            self.version = found[1].decode("utf-8", "replace") if found else None
             self.library = "rccl" if found and found.re is lines.RCCL_VERSION else "nccl" if found else None
         for message in lines.messages(line):
             self.messages += 1
@@ -189,17 +189,17 @@ class Collected:
         if found is None:
             return b"comm 0x" not in message.text
         _, pointer, rank, size, device, nvml, bus, rest, state = found.groups()
-        comm = process.by_pointer.get(pointer.decode())
+        comm = process.by_pointer.get(pointer.decode("utf-8", "replace"))
         if state.startswith(b"Init"):
             said = lines.COMM_ID.search(rest)
-            comm_id = said[1].decode() if said else None
+            comm_id = said[1].decode("utf-8", "replace") if said else None
             known = comm is not None and not comm.closed and (comm.rank, comm.size) == (int(rank), int(size))
             if not known or comm is None or (comm.complete and comm.comm_id != comm_id):
-                comm = Comm(process, pointer.decode(), int(rank), int(size))
+                comm = Comm(process, pointer.decode("utf-8", "replace"), int(rank), int(size))
                 process.by_pointer[comm.pointer] = comm
                 process.comms.append(comm)
             self._fill(process, comm, comm_id, rest)
-            comm.device, comm.bus_id = int(device), bus.decode()
+            comm.device, comm.bus_id = int(device), bus.decode("utf-8", "replace")
             comm.nvml_device = int(nvml) if nvml else None
             if state == b"Init START":
                 process.opening[message.tid] = comm
@@ -214,7 +214,7 @@ class Collected:
         parent = lines.PARENT.search(rest)
         comm.announced = True
         if parent is not None:
-            comm.parent = process.by_pointer.get(parent[1].decode())
+            comm.parent = process.by_pointer.get(parent[1].decode("utf-8", "replace"))
             comm.split = int(parent[2]) if parent[2] else None
             comm.color, comm.key = int(parent[3]), int(parent[4])
         # A split prints the id of the call that made its parent, or 0: not its own (init.cc, commIdHash).
@@ -232,7 +232,7 @@ class Collected:
 
     def _channel(self, process: Process, message: Message) -> bool:
         found = lines.CHANNEL.match(message.text)
-        how = lines.transport(found[6].decode()) if found else None
+        how = lines.transport(found[6].decode("utf-8", "replace")) if found else None
         if found is None or how is None:
             return False
         channel, number, source, target, side, _, pointer = found.groups()
@@ -244,7 +244,9 @@ class Collected:
             number=int(number) if number else None,
             receiving=side == b"receive",
         )
-        comm = process.by_pointer.get(pointer.decode()) if pointer else process.opening.get(message.tid)
+        comm = (
+            process.by_pointer.get(pointer.decode("utf-8", "replace")) if pointer else process.opening.get(message.tid)
+        )
         if comm is not None and comm.rank == connection.own and comm.size > connection.highest:
             self._connect(comm, connection)
         else:
@@ -277,9 +279,11 @@ class Collected:
         if found is None:
             return False
         op, op_count, count, kind, _, root, pointer, size, stream, _ = found.groups()
-        comm = process.by_pointer.get(pointer.decode())
+        comm = process.by_pointer.get(pointer.decode("utf-8", "replace"))
         if comm is None or comm.size != int(size):
-            comm = Comm(process, pointer.decode(), -1, int(size), device=message.device, announced=False)
+            comm = Comm(
+                process, pointer.decode("utf-8", "replace"), -1, int(size), device=message.device, announced=False
+            )
             process.by_pointer[comm.pointer] = comm
             process.comms.append(comm)
         calls = process.calls
@@ -287,14 +291,14 @@ class Collected:
         if max(number, elements) >= 2**63 or len(calls.op) >= MAX_CALLS:
             return False
         calls.comm.append(comm)
-        calls.op.append(op.decode())
+        calls.op.append(op.decode("utf-8", "replace"))
         calls.numbers.extend((elements, int(kind), int(root), number))
         calls.stream.append(0 if stream == b"(nil)" else int(stream, 16) % 2**63)
         return True
 
     def _nodes(self, process: Process, message: Message) -> bool:
         found = lines.NODES.match(message.text)
-        comm = process.by_pointer.get(found[1].decode()) if found else None
+        comm = process.by_pointer.get(found[1].decode("utf-8", "replace")) if found else None
         if found is None:
             return False
         if comm is not None:
@@ -307,7 +311,7 @@ class Collected:
         if found is None:
             return False
         function, size, algorithm, protocol, kernel = (
-            None if part is None else part.decode() for part in found.groups()
+            None if part is None else part.decode("utf-8", "replace") for part in found.groups()
         )
         self.algorithms[function, int(size or 0), algorithm or kernel or "", protocol] += 1
         return True
@@ -322,7 +326,7 @@ class Collected:
     def _fabric(self, process: Process, message: Message) -> bool:
         found = lines.FABRIC.match(message.text)
         if found is not None:
-            process.fabric_uuid, process.fabric_state = found[1].decode(), int(found[2])
+            process.fabric_uuid, process.fabric_state = found[1].decode("utf-8", "replace"), int(found[2])
         return found is not None
 
     def _nvls(self, process: Process, message: Message) -> bool:
@@ -336,13 +340,13 @@ class Collected:
         found = lines.PATTERN.match(message.text)
         comm = process.opening.get(message.tid)
         if found is not None and comm is not None and found[1] == b"4":  # of the rings
-            comm.path, comm.net_path = found[3].decode(), found[4].decode()
+            comm.path, comm.net_path = found[3].decode("utf-8", "replace"), found[4].decode()
         return found is not None
 
     def _devices(self, process: Process, message: Message) -> bool:
         found = lines.DEVICES.match(message.text)
         if found is not None:
-            for device in lines.devices(found[1].decode().strip(), found[2]):
+            for device in lines.devices(found[1].decode("utf-8", "replace").strip(), found[2]):
                 process.devices[device.plugin, device.index] = device
         return found is not None or not message.text.startswith(b"NET/")
 
@@ -355,11 +359,11 @@ class Collected:
     def _setting(self, process: Process, message: Message) -> bool:
         found = lines.SETTING.match(message.text)
         if found is not None:
-            process.settings[found[1].decode()] = found[2].decode("utf-8", "replace")
+            process.settings[found[1].decode("utf-8", "replace")] = found[2].decode("utf-8", "replace")
         return found is not None
 
     def _architecture(self, process: Process, message: Message) -> bool:
         found = lines.ARCHITECTURE.search(message.text)
         if found is not None:
-            process.architecture = found[1].decode()
+            process.architecture = found[1].decode("utf-8", "replace")
         return True

@@ -105,7 +105,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="of the random generator")
     parser.add_argument("--first", type=int, default=0, help="number of the first mutant")
     parser.add_argument("--processes", type=int, default=1, help="at a time")
-    parser.add_argument("--whole-every", type=int, default=10, help="one in how many is analysed whole; 0: none")
+    parser.add_argument("--whole-every", type=int, default=25, help="one in how many is analysed whole; 0: none")
     parser.add_argument("--own", action="store_true", help="only seeds of this repository")
     parser.add_argument("--only", type=int, help="make and read this mutant alone")
     parser.add_argument("--keep", default="fuzz-faults", help="directory for files that broke something")

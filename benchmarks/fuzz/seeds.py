@@ -25,9 +25,9 @@ from tests.parsers.made import three_steps
 from tests.parsers.nsys.export import Export, grouped
 
 ROOT = Path(__file__).resolve().parents[2]
-LARGEST_SEED = 96 * 1024
-EVENTS = 160
-LOG_LINES = 160
+LARGEST_SEED = 32 * 1024
+EVENTS = 80
+LOG_LINES = 100
 
 _KERNEL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"
 
@@ -100,7 +100,7 @@ def _kineto() -> Iterator[Seed]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         for layout in sorted(LAYOUTS):
-            job = Job(rank=3, steps=1, layers=2)
+            job = Job(rank=3, steps=1, layers=1)
             with path.open("w") as out:
                 dump(out, job.header(), job.events(), layout)
             yield one("kineto", f"made: large job, {layout}", "rank3.json", path.read_bytes())

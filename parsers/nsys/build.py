@@ -115,7 +115,9 @@ def _cpu_marks(report: Report, part: Part) -> pa.Table:
 
 def _comm_records(report: Report, part: Part, shares: Shares) -> pa.Table:
     names, groups, dtypes = Names(), Names(), Names(report.nvtx.nccl.dtypes)
-    dims = Lists(lambda raw: None if (found := sizes_of([raw.decode()])[0]) is None else (found, False))
+    dims = Lists(
+        lambda raw: None if (found := sizes_of([raw.decode("utf-8", "replace")])[0]) is None else (found, False)
+    )
     nothing = Lists(lambda _: None)
     shared: dict[str, Names | Lists] = {
         "layer": Names(_LAYERS),

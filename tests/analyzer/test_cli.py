@@ -90,7 +90,8 @@ def test_a_file_gets_the_result_whole_and_stdout_nothing(job: Path, tmp_path: Pa
 
 
 def test_an_output_that_cannot_be_written_is_one_line(job: Path, tmp_path: Path) -> None:
-    assert "No such file or directory" in refused(run(job, "-q", "-o", tmp_path / "no" / "where.txt"))
+    assert f"there is no directory {tmp_path / 'no'}" in refused(run(job, "-q", "-o", tmp_path / "no" / "where.txt"))
+    assert f"{tmp_path} is a directory; name a file in it" in refused(run(job, "-q", "-o", tmp_path))
 
 
 @pytest.mark.parametrize(

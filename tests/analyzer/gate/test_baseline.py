@@ -49,7 +49,7 @@ def test_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mo
         raise OSError(28, "No space left on device", str(path))
 
     monkeypatch.setattr("pathlib.Path.replace", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(InputError, match="No space"):
         save(run([1.0, 2, 3]), str(path))
     assert path.read_bytes() == old
     assert [p.name for p in tmp_path.iterdir()] == ["base.json"]

@@ -29,7 +29,9 @@ def base(sample_traces: Path, tmp_path: Path) -> Path:
 
 
 def test_whole_life_of_a_baseline(sample_traces: Path, tmp_path: Path, base: Path) -> None:
-    again = call("baseline", "write", sample_traces / "ddp4", "-o", base)
+    refused = call("baseline", "write", sample_traces / "ddp4", "-o", base)
+    assert (refused.exit_code, f"{base} exists; --force overwrites it" in refused.stderr) == (2, True)
+    again = call("baseline", "write", sample_traces / "ddp4", "-o", base, "--force")
     assert ("unchanged" in again.stderr, again.stdout) == (True, "")
     assert call("check", sample_traces / "ddp4", "--baseline", base).exit_code == 0
     fault = injected(sample_traces / "ddp4", tmp_path / "fault", "allreduce", 1, repeat)
