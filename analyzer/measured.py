@@ -18,7 +18,8 @@ class Measured:
     Attributes:
         source: the rank.
         dims: one per row of the rank's ``COLLECTIVES``.
-        links: intra_node | inter_node | mixed | None, one per row of the rank's ``GROUPS``.
+        links_of_group: intra_node | inter_node | mixed | None, and the wire (nvlink, ib, ...) or None, one pair per row
+            of the rank's ``GROUPS``.
         window: where time was measured.
         counted: which calls belong to the window.
         time: the window divided up.
@@ -27,7 +28,7 @@ class Measured:
 
     source: RankSummary
     dims: Sequence[str]
-    links: Sequence[str | None]
+    links_of_group: Sequence[tuple[str | None, str | None]]
     window: Window
     counted: Bools
     time: RankTime
@@ -37,3 +38,8 @@ class Measured:
     def step_numbers(self) -> list[int]:
         """Numbers of the measured steps, one per row of the window; empty where it is the whole span."""
         return [int(self.source.steps.number[row]) for row in self.window.steps]
+
+    @property
+    def links(self) -> list[str | None]:
+        """intra_node | inter_node | mixed | None, one per row of the rank's ``GROUPS``."""
+        return [link for link, _ in self.links_of_group]

@@ -28,6 +28,7 @@ from analyzer.stragglers import document as stragglers
 from analyzer.summary.model import RankSummary
 from analyzer.timing import Timing, timing
 from analyzer.trust import trust
+from analyzer.witnesses import Links, Sources, join_sources
 from analyzer.words import plural
 from heuristics.links import Nodes, find_nodes
 from heuristics.verdict import Inference
@@ -88,26 +89,29 @@ def examine(paths: Paths, options: Options) -> Examined:
     check(options)
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     found = expand(given)
-    read = read_all(found.paths, options)
-    everything = read.ranks
+    read = read_all(found.paths, options, found.found_beside)
+    sources = join_sources(read.ranks)
+    everything = sources.ranks
     who = roster(everything)
     ranks = [everything[i] for i in who.keep]
     inference = infer_views([r.view for r in ranks])
     matching = match(ranks)
     nodes = find_nodes(ranks, options.gpus_per_node)
+    links = Links(nodes, sources.wires)
     measured = [
-        _measure(r, d, w, nodes, options) for r, d, w in zip(ranks, inference.dims, matching.wait_ns, strict=True)
+        _measure(r, d, w, links, options) for r, d, w in zip(ranks, inference.dims, matching.wait_ns, strict=True)
     ]
-    quality = trust(everything, ranks, who, matching.clock, (*found.notes, *read.notes, *inference.layout.notes))
+    notes = (*found.notes, *read.notes, *sources.notes, *inference.layout.notes)
+    quality = trust(sources.files, ranks, who, matching.clock, notes)
     if options.strict:
-        _insist(quality, everything, read.lost)
+        _insist(quality, sources.files, read.lost)
     times = exposure(measured)
     said = timing(measured, matching, times, inference.layout.stage_of_rank)
-    document = _document(everything, who, quality, measured, inference, nodes, options, times, said)
+    document = _document(sources, who, quality, measured, inference, nodes, options, times, said)
     return Examined(document, measured, matching, said, nodes)
 
 
-def _measure(rank: RankSummary, dims: Sequence[str], wait_ns: Ints, nodes: Nodes, options: Options) -> Measured:
+def _measure(rank: RankSummary, dims: Sequence[str], wait_ns: Ints, links: Links, options: Options) -> Measured:
     """Give a rank its dimensions, links, window and time.
 
     Raises:
@@ -120,7 +124,7 @@ def _measure(rank: RankSummary, dims: Sequence[str], wait_ns: Ints, nodes: Nodes
     return Measured(
         source=rank,
         dims=dims,
-        links=[nodes.link(members) for members in rank.groups.column("ranks").to_pylist()],
+        links_of_group=links.of(rank),
         window=window,
         counted=counted_calls(rank.collectives, window.steps),
         time=measure(rank.line, dims, window),
@@ -145,7 +149,7 @@ def _insist(quality: Trust, traces: Sequence[RankSummary], lost: Sequence[str]) 
 
 
 def _document(
-    traces: Sequence[RankSummary],
+    sources: Sources,
     who: Roster,
     quality: Trust,
     ranks: Sequence[Measured],
@@ -169,11 +173,12 @@ def _document(
         ledger=ledger.ledger,
         ledger_refused=ledger.refused,
         timing=said,
+        sources=sources,
     )
     return Analysis(
         schema_version=SCHEMA_VERSION,
         tool=Tool(name="commlens", version=version("commlens")),
-        inputs=[_input(trace) for trace in traces],
+        inputs=[_input(trace) for trace in sources.given],
         trust=quality,
         world_size=who.world_size,
         gpus_per_node=nodes.gpus_per_node,

@@ -13,7 +13,6 @@ from analyzer.intervals import Bools, Ints
 from analyzer.measured import Measured
 from analyzer.model import CollectiveRow, Sizes
 from heuristics.arrays import NULL, code_of, codes, ints
-from heuristics.links import link_type
 
 DIM_ORDER = ("tp", "cp", "pp", "dp", "ep", "control", "unknown")
 """How dimensions are ordered wherever they are listed."""
@@ -73,7 +72,7 @@ def _order(row: CollectiveRow) -> tuple[int, float, float, str, str]:
         -row.exposed_us_per_step,
         -row.time_us_per_step,
         row.primitive,
-        f"{row.op} {row.dtype} {row.phase} {row.group_size} {row.link}",
+        f"{row.op} {row.dtype} {row.phase} {row.group_size} {row.link} {row.link_type}",
     )
 
 
@@ -127,10 +126,10 @@ def _keys(rank: Measured) -> tuple[list[Key], Ints]:
     """The distinct keys of a rank's calls, and which of them each call has."""
     table = rank.source.collectives
     dims = sorted(set(rank.dims))
-    links = [None, *sorted({link for link in rank.links if link})]
-    of_group = np.array([links.index(link) for link in rank.links] + [0], dtype=np.int64)
+    unknown: tuple[str | None, str | None] = (None, None)
+    links = [unknown, *sorted({pair for pair in rank.links_of_group if pair != unknown}, key=str)]
+    of_group = np.array([links.index(pair) for pair in rank.links_of_group] + [0], dtype=np.int64)
     texts = {name: codes(table, name) for name in _TEXTS}
-    gpus = sorted({str(device.get("name", "")) for device in rank.source.devices})
     columns = [
         np.array([dims.index(d) for d in rank.dims], dtype=np.int64),
         ints(table, "group_size"),
@@ -146,8 +145,8 @@ def _keys(rank: Measured) -> tuple[list[Key], Ints]:
                 dim=dims[dim],
                 primitive=said["primitive"] or "unknown",
                 group_size=size if size > 0 else None,
-                link=links[link],
-                link_type=link_type(links[link], gpus),
+                link=links[link][0],
+                link_type=links[link][1],
                 dtype=said["dtype"],
                 op=said["op"],
                 phase=said["phase"] or "unknown",

@@ -7,9 +7,9 @@ color, in order of key and then of the rank in the parent (src/init.cc `commGetS
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import pyarrow as pa
 
@@ -18,8 +18,11 @@ from parsers import tables
 from parsers.nsys.communicators import Place
 
 if TYPE_CHECKING:
+    from heuristics.account import Account
     from parsers.nsys.communicators import Member, NsysWitness
     from parsers.tables import RankTrace
+
+Source = TypeVar("Source", "RankTrace", "Account")
 
 _FORMAT = "nsys"
 _GUESSED = "gpu_order"
@@ -51,14 +54,15 @@ def joined(traces: Sequence[RankTrace]) -> list[RankTrace]:
         In the same order; a trace to which nothing was added is the same object.
     """
     found = across([(trace.path, _place(trace)) for trace in traces if trace.format == _FORMAT])
-    return [completed(trace, found) for trace in traces]
+    return [completed(trace, _named(trace), found) for trace in traces]
 
 
-def across(places: Sequence[tuple[str, Place]]) -> Across:
+def across(places: Sequence[tuple[str, Place]], logged: Mapping[str, tuple[int, ...]] | None = None) -> Across:
     """What the ranks of a job tell of each other.
 
     Args:
         places: per rank, the path of its report and its places in communicators.
+        logged: members of communicators as NCCL's logs say.
     """
     first = _first_ranks(places)
     known = [
@@ -66,33 +70,42 @@ def across(places: Sequence[tuple[str, Place]]) -> Across:
         for path, place in places
         if place.identity.rank is not None
     ]
-    return Across(_groups(known), first)
+    from_logs = {name: (len(ranks), ranks) for name, ranks in (logged or {}).items()}
+    from_reports = _groups(known)
+    settled = {name for name, (_, ranks) in from_reports.items() if ranks is not None}
+    return Across(from_reports | {name: said for name, said in from_logs.items() if name not in settled}, first)
 
 
-def completed(trace: RankTrace, found: Across) -> RankTrace:
-    """A trace with what the others tell of its communicators and of its rank."""
-    if trace.format != _FORMAT:
-        return trace
-    first = found.first_rank.get(trace.path, 0)
-    if first and trace.identity.rank is not None and trace.identity.rank_source == _GUESSED:
-        trace = replace(trace, identity=replace(trace.identity, rank=trace.identity.rank + first))
-    rows = trace.groups.to_pylist()
+def completed(source: Source, named: Iterable[str], found: Across) -> Source:
+    """A source with what the others tell of its communicators and of its rank.
+
+    Args:
+        source: a trace, or what is kept of one; changed only where it comes from Nsight Systems.
+        named: communicators that its calls name.
+        found: what the others tell.
+    """
+    if source.format != _FORMAT:
+        return source
+    first = found.first_rank.get(source.path, 0)
+    if first and source.identity.rank is not None and source.identity.rank_source == _GUESSED:
+        source = replace(source, identity=replace(source.identity, rank=source.identity.rank + first))
+    rows = source.groups.to_pylist()
     listed = {row["name"] for row in rows}
     rows += [
         {"name": name, "backend": "nccl", "size": None, "ranks": None, "ranks_source": "none", "declared": True}
-        for name in _named(trace)
+        for name in sorted(named)
         if name not in listed
     ]
     changed = False
     for row in rows:
         size, ranks = found.groups.get(row["name"], (0, None))
-        if ranks is not None and row["ranks"] is None and trace.identity.rank in ranks:
+        if ranks is not None and row["ranks"] is None and source.identity.rank in ranks:
             row |= {"size": len(ranks), "ranks": list(ranks), "ranks_source": "members"}
             changed = True
         elif size and row["size"] is None:
             row["size"] = size
             changed = True
-    return replace(trace, groups=pa.Table.from_pylist(rows, schema=tables.GROUPS)) if changed else trace
+    return replace(source, groups=pa.Table.from_pylist(rows, schema=tables.GROUPS)) if changed else source
 
 
 def _place(trace: RankTrace) -> Place:

@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from heuristics.hang_dumps import FINISHED, NOT_ISSUED, UNKNOWN, WAITING, Dumps, GroupOfJob, RankDump
+from heuristics.hang_dumps import FINISHED, NOT_ISSUED, UNKNOWN, WAITING, Dumps, GroupOfJob, OfDump, RankDump
 from heuristics.hang_match import DTYPE, MATCHED, SIZE, STATE, TYPE, UNDECIDED, CallOfRank, Match, by_stack, match
 from parsers.errors import InputError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-    from parsers.tables import RankTrace
 
 
 CONTRADICTIONS = frozenset({TYPE, SIZE, DTYPE})
@@ -129,7 +127,7 @@ class HangReport:
     absent: tuple[int, ...] = ()
 
 
-def hang_report(traces: Iterable[RankTrace], calls_per_step: Mapping[str, int] | None = None) -> HangReport:
+def hang_report(traces: Iterable[OfDump], calls_per_step: Mapping[str, int] | None = None) -> HangReport:
     """Read the dumps of a job that hangs.
 
     Args:

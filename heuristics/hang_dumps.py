@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -14,13 +14,30 @@ from heuristics.hang_match import CallOfRank
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+    import pyarrow as pa
 
     from parsers.flight_recorder import Dump
-    from parsers.tables import RankTrace
+    from parsers.tables import RankIdentity
 
     Ints = npt.NDArray[np.int64]
 
 FINISHED, WAITING, NOT_ISSUED, UNKNOWN = "finished", "waiting", "not issued", "unknown"
+
+
+class OfDump(Protocol):
+    """One rank's dump as a trace or as a summary."""
+
+    @property
+    def identity(self) -> RankIdentity:
+        """Who wrote it."""
+
+    @property
+    def groups(self) -> pa.Table:
+        """`parsers.tables.GROUPS`."""
+
+    @property
+    def witness(self) -> object | None:
+        """The `Dump`."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +146,7 @@ class Dumps:
     status: Mapping[tuple[int, str], tuple[int, int]]  # (rank, group) -> last collective enqueued, completed
 
     @classmethod
-    def of(cls, traces: Iterable[RankTrace]) -> Dumps:
+    def of(cls, traces: Iterable[OfDump]) -> Dumps:
         """From the dumps of one job; of a rank that is there twice, the first counts."""
         from parsers.flight_recorder import Dump
 

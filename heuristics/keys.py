@@ -87,6 +87,7 @@ def call_keys(table: pa.Table, group: npt.NDArray[np.int64]) -> tuple[npt.NDArra
         ndim,
         np.where(ndim > 0, np.append(flat, 0)[np.maximum(offsets[1:] - 1, 0)], 0),
         _members(table),
+        np.where(text["primitive"][0] == code_of(text["primitive"][1], "send_recv"), ints(table, "root"), NULL),
     ]
     extra = {name: values for name, (_, values) in text.items()}
-    return np.stack(columns, axis=1) if len(payload) else np.empty((0, 13), dtype=np.int64), extra
+    return np.stack(columns, axis=1) if len(payload) else np.empty((0, 14), dtype=np.int64), extra

@@ -265,7 +265,7 @@ class _Labeller:
             "shape": shapes.shapes(self.records.table, given.tensor),
             "direction": texts(DIRECTIONS, self.direction),
             "peer": nullable(self._peer(), pa.int32()),
-            "root": nullable(np.where(np.isin(primitive, ROOTED), given.root, NULL), pa.int32()),
+            "root": nullable(self._root(primitive), pa.int32()),
             "in_split": given.in_split,
             "out_split": given.out_split,
             **{name: take(self.records.table.column(name), seen.metadata) for name in ("seq", "comms_id", "is_async")},
@@ -304,6 +304,11 @@ class _Labeller:
         groups, group = self.groups
         looked_up = process_groups.member(groups, group, self.given.peer)
         return np.where(self.direction >= 0, first(self.given.peer_global, looked_up), NULL)
+
+    def _root(self, primitive: Ints) -> Ints:
+        """Group rank of the root; of a message whose peer's global rank is not known, the peer's."""
+        open_ = (self.direction >= 0) & (self._peer() == NULL)
+        return np.where(np.isin(primitive, ROOTED), self.given.root, np.where(open_, self.given.peer, NULL))
 
 
 def _word(name: str) -> str:

@@ -165,7 +165,7 @@ def _families(
 
     families = []
     for index, row in enumerate(unique.tolist()):
-        group, primitive, op, dtype, direction, role, library, size, split, peer, ndim, last_dim, members = row
+        group, primitive, op, dtype, direction, role, library, size, split, peer, ndim, last_dim, members, root = row
         phases = cells[index] * per_step
         kind = None if split == NULL else "equal" if split == 0 else "uneven"
         if kind == "uneven" and one_hot[index] == total[index]:
@@ -189,6 +189,7 @@ def _families(
                 members=members,
                 role=say("role", role) or "payload",
                 library=say("library", library),
+                root=root,
             )
         )
     return tuple(families)

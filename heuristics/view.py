@@ -72,6 +72,7 @@ class Family:
         split: ``equal``, ``uneven`` or ``one_hot`` for all-to-alls, else None.
         ndim: dimensions of the tensor handed in, 0 if not recorded.
         last_dim: its last dimension, 0 if not recorded.
+        root: group rank of a message's peer, while its global rank is not known.
         members: group size as the call itself shows it (stated, or from the two sides of a gather), 0 if unknown.
     """
 
@@ -92,6 +93,7 @@ class Family:
     members: int = 0
     role: str = "payload"
     library: str = ""
+    root: int = NULL
 
     @property
     def forward(self) -> float:

@@ -150,12 +150,13 @@ class Wires:
     def _inside(self) -> tuple[str | None, tuple[str, ...]]:
         return _inside_wire(self.logs)
 
-    def group(self, ranks: Sequence[int] | None, name: str | None = None) -> GroupLinks:
+    def group(self, ranks: Sequence[int] | None, name: str | None = None, link: str | None = None) -> GroupLinks:
         """The wires of one group.
 
         Args:
             ranks: its global ranks, null where not known.
             name: its communicator id as in `NcclLog.communicators`, where known.
+            link: as `link_of`, where that is known from elsewhere.
 
         Returns:
             What the connections between its ranks show; where none of them was made, what the same hosts use otherwise.
@@ -168,13 +169,13 @@ class Wires:
             else []
         )
         counted = [self._communicators[n].link for n in names]
-        link = link_of(ranks, None, self.hosts) or next((one for one in counted if one is not None), None)
+        link = link or link_of(ranks, None, self.hosts) or next((one for one in counted if one is not None), None)
         rows = [row for n in names for row in self._by_group.get(n, ())]
         if not rows and ranks is not None:
             inside = set(ranks)
             rows = [row for rank in ranks for row in self._by_source.get(rank, ()) if row["dst_rank"] in inside]
         said = []
-        if not rows:
+        if not rows and link is not None:
             rows = self._rows
             said.append("no connection of this group is logged: judged by others of the same job")
         local = [row for row in rows if self._same_host(row)]

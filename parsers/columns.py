@@ -243,12 +243,17 @@ def int_array(values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
 
 def text_array(texts: Sequence[str | None]) -> pa.Array:
     """Strings with None for null. Lone surrogates, which UTF-8 cannot hold, become question marks."""
-    data = [b"" if text is None else text.encode("utf-8", "replace") for text in texts]
+    return binary_array([None if text is None else text.encode("utf-8", "replace") for text in texts], pa.string())
+
+
+def binary_array(values: Sequence[bytes | None], kind: pa.DataType | None = None) -> pa.Array:
+    """Bytes with None for null, as ``kind`` (binary by default)."""
+    data = [value or b"" for value in values]
     offsets = np.zeros(len(data) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, data), np.int64, len(data)), out=offsets[1:])
-    valid = np.fromiter((text is not None for text in texts), np.bool_, len(data))
-    narrow = pa.py_buffer(offsets.astype(np.int32))
-    return pa.Array.from_buffers(pa.string(), len(data), [_validity(valid), narrow, pa.py_buffer(b"".join(data))])
+    valid = np.fromiter((value is not None for value in values), np.bool_, len(data))
+    buffers = [_validity(valid), pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(b"".join(data))]
+    return pa.Array.from_buffers(kind or pa.binary(), len(data), buffers)
 
 
 def list_array(lists: Sequence[Sequence[Any] | None], codes: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:

@@ -21,6 +21,10 @@ _MERGED = re.compile(r"merged-(?P<run>.+?)\.trace\.json(?:\.gz)?\Z")
 _TRACE_NAME = re.compile(r"\.json(?:\.gz|\.zst|\.xz)?\Z")
 _REMOTE_NAME = re.compile(r"\.(?:json|sqlite)(?:\.gz|\.zst|\.xz)?\Z")
 _TIMELINE = "timeline"
+_WITNESS = "witness"
+_JOINED = frozenset({"flight_recorder", "nccl_log", "nccl_inspector", "nccl_profiler"})
+"""Formats that name what traces name as well: communicators, process groups, processes or ranks."""
+
 _NO_TRACE = "JSON files that are no traces"
 _UNREADABLE = "JSON files that are empty or cannot be opened"
 _OTHER_FORMAT = "files of other formats beside the profiler's traces"
@@ -37,10 +41,13 @@ class Found:
     Attributes:
         paths: in natural order (rank2 before rank10) within each argument, each file once.
         notes: one sentence for each kind of file that was left out.
+        found_beside: those of the paths that are no traces and that nobody named: logs and dumps in a directory of
+            traces. They may be of any sort, so that one that cannot be read is no reason to stop.
     """
 
     paths: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    found_beside: frozenset[str] = frozenset()
 
 
 def expand(arguments: Sequence[str | os.PathLike[str]]) -> Found:
@@ -55,9 +62,10 @@ def expand(arguments: Sequence[str | os.PathLike[str]]) -> Found:
     """
     paths: dict[str, str] = {}  # by real path, so that a file comes once
     left_out: dict[str, list[str]] = {_NO_TRACE: [], _UNREADABLE: [], _OTHER_FORMAT: []}
+    beside: set[str] = set()
     for argument in arguments:
         name = os.fspath(argument)
-        for path in _remote(name) if "://" in name else _local(name, left_out):
+        for path in _remote(name) if "://" in name else _local(name, left_out, beside):
             paths.setdefault(path if "://" in path else os.path.realpath(path), path)
     chosen, notes = _without_merged(list(paths.values()))
     chosen, more_notes = _without_twins(chosen)
@@ -67,7 +75,8 @@ def expand(arguments: Sequence[str | os.PathLike[str]]) -> Found:
             more = len(names) - _NAMED_IN_NOTES
             listed = ", ".join(names[:_NAMED_IN_NOTES]) + (f" and {more} more" if more > 0 else "")
             notes.append(f"{len(names)} {why} were left out: {listed}")
-    return Found(tuple(chosen), tuple(notes))
+    named = {os.fspath(argument) for argument in arguments}
+    return Found(tuple(chosen), tuple(notes), frozenset((beside & set(chosen)) - named))
 
 
 def natural_key(path: str) -> list[tuple[int, int, str]]:
@@ -75,12 +84,12 @@ def natural_key(path: str) -> list[tuple[int, int, str]]:
     return [(0, int(part), part) if part.isdigit() and part.isascii() else (1, 0, part) for part in _DIGITS.split(path)]
 
 
-def _local(name: str, left_out: dict[str, list[str]]) -> Iterator[str]:
+def _local(name: str, left_out: dict[str, list[str]], beside: set[str]) -> Iterator[str]:
     path = Path(name)
     if _is_whole(path):
         yield name
     elif path.is_dir():
-        yield from _directory(path, left_out)
+        yield from _directory(path, left_out, beside)
     elif path.exists():
         yield name
     elif _MAGIC.search(name):
@@ -89,31 +98,38 @@ def _local(name: str, left_out: dict[str, list[str]]) -> Iterator[str]:
             raise InputError("no file matches this pattern", path=name, hint="check it, and quote it for the shell")
         for match in matches:
             folder = Path(match).is_dir() and not _is_whole(Path(match))
-            yield from _directory(Path(match), left_out) if folder else [match]
+            yield from _directory(Path(match), left_out, beside) if folder else [match]
     else:
         raise InputError("no such file or directory", path=name, hint="check the path")
 
 
-def _directory(root: Path, left_out: dict[str, list[str]]) -> Iterator[str]:
-    """The traces of a directory; logs and dumps of other kinds only where no timeline lies beside them."""
+def _directory(root: Path, left_out: dict[str, list[str]], beside: set[str]) -> Iterator[str]:
+    """The traces of a directory, and logs and dumps that say more of the same job.
+
+    Files of formats that no trace is joined with are taken only where no timeline lies beside them.
+    """
     timelines: list[str] = []
+    witnesses: list[str] = []
     others: list[str] = []
     seen = 0
     for path in _walk(root):
         seen += 1
         kind = _kind(path)
-        if kind in {_TIMELINE, _OTHER_FORMAT}:
-            (timelines if kind == _TIMELINE else others).append(str(path))
+        if kind in {_TIMELINE, _WITNESS, _OTHER_FORMAT}:
+            {_TIMELINE: timelines, _WITNESS: witnesses, _OTHER_FORMAT: others}[kind].append(str(path))
         elif kind in left_out:
             left_out[kind].append(path.name)
-    if not timelines and not others:
+    if not timelines and not witnesses and not others:
         what = f"none of its {seen} files is one" if seen else "it holds no files"
         raise InputError(
             f"no traces in this directory ({what})", path=str(root), hint="give the folder with the traces"
         )
     if timelines:
         left_out[_OTHER_FORMAT] += [Path(path).name for path in others]
-    yield from timelines or others
+        beside.update(witnesses)
+        yield from (*timelines, *witnesses)
+    else:
+        yield from sorted((*witnesses, *others), key=natural_key)
 
 
 def _walk(root: Path) -> Iterator[Path]:
@@ -143,7 +159,7 @@ def _walk(root: Path) -> Iterator[Path]:
 
 
 def _kind(path: Path) -> str:
-    """`_TIMELINE`, `_OTHER_FORMAT`, ``other`` for what is of no interest, or why a file is left out."""
+    """`_TIMELINE`, `_WITNESS`, `_OTHER_FORMAT`, ``other`` for what is of no interest, or why a file is left out."""
     from parsers.registry import formats
     from parsers.source import peek
 
@@ -157,7 +173,9 @@ def _kind(path: Path) -> str:
         return _UNREADABLE if _TRACE_NAME.search(path.name) else "other"
     for known in formats():
         if known.belongs(path, head):
-            return _TIMELINE if known.known.proves[PROVES.index("time")] == "yes" else _OTHER_FORMAT
+            if known.known.proves[PROVES.index("time")] == "yes":
+                return _TIMELINE
+            return _WITNESS if known.name in _JOINED else _OTHER_FORMAT
     return _NO_TRACE if head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in _JSON else "other"
 
 

@@ -11,7 +11,6 @@ never used (NCCL connects on first use) are not there at all.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -329,9 +328,6 @@ def _notes(collected: Collected, who: _Who, source: Source) -> list[str]:
         notes.append(f"{collected.unplaced} channel lines fit several communicators")
     if who.disagree:
         notes.append(f"{who.disagree} processes have another rank in the largest communicator than on their label")
-    partly = Counter(len(who.members[group]) < size for group, size in who.sizes.items())[True]
-    if partly:
-        notes.append(f"{partly} of {len(who.sizes)} communicators have members whose log is not here")
     return notes
 
 

@@ -148,7 +148,7 @@ COLLECTIVES = pa.schema(
         ("shape", pa.list_(pa.int64())),  # of the first tensor, where recorded
         ("direction", TEXT),  # send | recv
         ("peer", pa.int32()),  # global rank
-        ("root", pa.int32()),  # group rank
+        ("root", pa.int32()),  # group rank; of a message, the peer's where its global rank is not known
         ("in_split", pa.list_(pa.int64())),
         ("out_split", pa.list_(pa.int64())),
         ("seq", pa.int64()),

@@ -61,7 +61,7 @@ def command(
             cache=cache,
             progress=progress.report,
         )
-        results = load_all(found.paths, asked)
+        results = load_all(found.paths, asked, found.found_beside)
     loaded = [result for result in results if isinstance(result, Loaded)]
     said = [*found.notes, *(result.sentence for result in results if not isinstance(result, Loaded))]
     for note in [*said, *(note for result in loaded for note in result.notes)]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from analyzer.findings import causes, exposed, inputs, layout, traffic, waiting
+from analyzer.findings import causes, exposed, inputs, layout, sources, traffic, waiting
 from analyzer.findings.base import Facts
 from analyzer.model import Finding
 
 __all__ = ["Facts", "findings"]
 
 _RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
+    sources.unfinished,
+    sources.contradictions,
     inputs.incomplete,
     inputs.impossible,
     inputs.communication,

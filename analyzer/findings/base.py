@@ -11,6 +11,7 @@ from analyzer.model import CollectiveRow, Exposure, Finding, LayoutDoc, LedgerDo
 
 if TYPE_CHECKING:
     from analyzer.timing import Timing
+    from analyzer.witnesses import Sources
 
 NOISE = 0.01
 """Share of a step below which time is not worth a finding: steps of a healthy job vary by 1 to 2 % (Llama 3, 3.3.4)."""
@@ -33,6 +34,7 @@ class Facts:
     ledger: LedgerDoc | None
     ledger_refused: str | None
     timing: Timing | None = None
+    sources: Sources | None = None
 
 
 def finding(

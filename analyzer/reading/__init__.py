@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from analyzer.options import Options, Progress
     from analyzer.summary.model import RankSummary
     from heuristics.communicators import Across
+    from parsers.nccl_log import NcclLog
 
 
 @dataclass(frozen=True)
@@ -33,12 +34,13 @@ class Read:
     notes: tuple[str, ...] = ()
 
 
-def read_all(paths: Sequence[str], options: Options) -> Read:
+def read_all(paths: Sequence[str], options: Options, optional: Collection[str] = ()) -> Read:
     """Read every file.
 
     Args:
         paths: trace files and summaries.
         options: how: ``workers`` processes of this machine, or ``dask``; ``cache`` keeps summaries for the next time.
+        optional: those of the paths that may be unusable.
 
     Raises:
         InputError: a file cannot be used (of several, the first), or the cache or the cluster cannot.
@@ -46,7 +48,7 @@ def read_all(paths: Sequence[str], options: Options) -> Read:
     """
     from analyzer.summary.table import from_table
 
-    results = load_all(paths, options)
+    results = load_all(paths, options, optional)
     lost = [r for r in results if isinstance(r, Lost)]
     loaded = [r for r in results if isinstance(r, Loaded)]
     if lost and not loaded:
@@ -58,12 +60,12 @@ def read_all(paths: Sequence[str], options: Options) -> Read:
     return Read(tuple(ranks), tuple(one.path for one in lost), tuple(notes))
 
 
-def load_all(paths: Sequence[str], options: Options) -> list[Loaded | Lost]:
+def load_all(paths: Sequence[str], options: Options, optional: Collection[str] = ()) -> list[Loaded | Lost]:
     """The summaries of every file as tables, in the order of the paths.
 
     On a cluster the tables of neighbouring files may come merged into one.
     """
-    jobs = _jobs(paths, options)
+    jobs = _jobs(paths, options, optional)
     tell = _counter(jobs, options.progress)
     if options.dask is not None:
         from analyzer.reading.cluster import run_on_cluster
@@ -80,17 +82,19 @@ def load_all(paths: Sequence[str], options: Options) -> list[Loaded | Lost]:
     return out
 
 
-def _jobs(paths: Sequence[str], options: Options) -> list[Job]:
+def _jobs(paths: Sequence[str], options: Options, optional: Collection[str]) -> list[Job]:
     if options.cache is not None:
         from analyzer.reading.cache import prepare
 
         prepare(options.cache)
     across = _across(paths)
-    return [Job(path, options.kernel_table, options.cache, _stored_bytes(path), across) for path in paths]
+    return [
+        Job(path, options.kernel_table, options.cache, _stored_bytes(path), across, path in optional) for path in paths
+    ]
 
 
 def _across(paths: Sequence[str]) -> Across | None:
-    """What several reports of Nsight Systems tell of each other: who is in which communicator."""
+    """What reports of Nsight Systems are told by each other and by NCCL's logs: who is in which communicator."""
     if len(paths) < 2:
         return None
     from parsers.nsys import places
@@ -99,8 +103,27 @@ def _across(paths: Sequence[str]) -> Across | None:
     if not found:
         return None
     from heuristics.communicators import across
+    from heuristics.joining import members_of_logs
 
-    return across(found)
+    return across(found, members_of_logs(_logs(paths)))
+
+
+def _logs(paths: Sequence[str]) -> Iterator[NcclLog]:
+    """The logs of NCCL among local files; what cannot be read is told when its turn comes."""
+    from parsers import nccl_log
+    from parsers.errors import InputError
+    from parsers.source import open_source
+
+    for path in paths:
+        if "://" in path or not Path(path).is_file():
+            continue
+        try:
+            with open_source(path) as source:
+                traces = nccl_log.read(source) if nccl_log.sniff(source.head) else []
+        except InputError:
+            continue
+        if traces and isinstance(traces[0].witness, nccl_log.NcclLog):
+            yield traces[0].witness
 
 
 def _stored_bytes(path: str) -> int:

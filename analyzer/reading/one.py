@@ -26,6 +26,7 @@ class Job:
         cache: the directory of the cache.
         stored_bytes: size of the file, for telling how far the reading is; 0 where not known.
         across: what the job's other reports of Nsight Systems tell of this one; null where there are none.
+        optional: nobody named the file: where it cannot be used, a note says so.
     """
 
     path: str
@@ -33,6 +34,7 @@ class Job:
     cache: str | None = None
     stored_bytes: int = 0
     across: Across | None = None
+    optional: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +64,17 @@ def load(job: Job) -> Loaded:
     Raises:
         InputError: the file cannot be used.
     """
+    if not job.optional:
+        return _load(job)
+    try:
+        return _load(job)
+    except InputError as error:
+        from analyzer.summary.table import to_table
+
+        return Loaded(to_table([]), (f"left out: {error}",))
+
+
+def _load(job: Job) -> Loaded:
     if is_summary(job.path):
         from analyzer.summary.file import read_table
 
@@ -87,12 +100,16 @@ def summarized(job: Job) -> pa.Table:
     """
     from analyzer.summary.make import summarize
     from analyzer.summary.table import to_table
+    from heuristics.arrays import codes
     from heuristics.communicators import completed, joined
     from heuristics.label import label
     from parsers import read
 
     traces = read(job.path)
-    traces = joined(traces) if job.across is None else [completed(trace, job.across) for trace in traces]
+    if job.across is None:
+        traces = joined(traces)
+    else:
+        traces = [completed(t, codes(t.comm_records, "group_name")[1], job.across) for t in traces]
     table = _kernel_table(job.kernel_table) if job.kernel_table is not None else None
     return to_table([summarize(label(trace, kernel_table=table)) for trace in traces])
 

@@ -42,12 +42,16 @@ INTEGERS = (
 VIEW = ("view.family_of_call", "view.sequence", "view.phases", "view.attention_before", "view.backward_before")
 """Columns of the rank's view, beside the document ``view``."""
 
+WITNESSES = ("witness", "log")
+"""What other sources of the job are joined with."""
+
 FOR_LAYOUT = ("view", *VIEW, "collectives.ts_ns", "collectives.dur_ns")
 """All that layout inference needs."""
 
 
 def _fields() -> Iterator[tuple[str, pa.DataType]]:
     yield from (("rank", pa.int32()), ("world_size", pa.int32()), ("head", pa.string()), ("view", pa.string()))
+    yield from ((name, pa.binary()) for name in WITNESSES)
     yield from ((name, pa.list_(pa.int32())) for name in VIEW)
     yield from ((name, pa.list_(pa.int64())) for name in INTEGERS)
     yield "steps.complete", pa.list_(pa.int8())
@@ -157,6 +161,11 @@ class Rows:
     def ints(self, name: str, row: int) -> npt.NDArray[np.int64]:
         """The list of one rank as int64."""
         return numpy(self.values(name, row))
+
+    def column(self, name: str) -> list[bytes | None]:
+        """Bytes, one a rank."""
+        values: list[bytes | None] = self._table.column(name).to_pylist()
+        return values
 
     def text(self, name: str, row: int) -> str:
         """One text."""

@@ -12,6 +12,8 @@ from analyzer.summary.columns import compact_words
 from analyzer.summary.host import host
 from analyzer.summary.model import RankSummary
 from analyzer.summary.turns import turns
+from analyzer.summary.witness import kept
+from heuristics.account import apart
 from heuristics.arrays import NULL, code_of, codes, ints
 from heuristics.labelled import GpuRole, LabelledRank
 from heuristics.observe import view
@@ -28,6 +30,7 @@ def summarize(rank: LabelledRank) -> RankSummary:
     work = gpu_work(rank)
     steps = step_marks(rank, work)
     line = timeline(rank, work)
+    witness, log = apart(trace.witness)
     return RankSummary(
         path=trace.path,
         format=trace.format,
@@ -45,6 +48,8 @@ def summarize(rank: LabelledRank) -> RankSummary:
         capture=capture(rank, work, line, steps.edges),
         host=host(rank, work, line, steps.edges),
         turns=turns(rank, work, steps.edges),
+        witness=kept(witness),
+        log=log,
     )
 
 

@@ -21,6 +21,8 @@ from parsers.tables import Health, RankIdentity
 if TYPE_CHECKING:
     from typing import Self
 
+    from parsers.nccl_log import NcclLog
+
 
 @dataclass(frozen=True, eq=False)
 class RankSummary:
@@ -43,6 +45,8 @@ class RankSummary:
         capture: how it was captured, and how long the GPU waited for launches.
         host: what held up the side that launches.
         turns: of a pipeline stage.
+        witness: what the source tells beyond its calls (see `analyzer.summary.witness`), for joining.
+        log: the NCCL log that it is, or that it captured.
     """
 
     path: str
@@ -61,6 +65,8 @@ class RankSummary:
     capture: Capture = field(default_factory=Capture)
     host: Host = field(default_factory=Host)
     turns: Turns = field(default_factory=Turns)
+    witness: object | None = None
+    log: NcclLog | None = None
 
     @property
     def rank(self) -> int | None:

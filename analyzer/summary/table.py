@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -17,10 +17,11 @@ from analyzer.exposure import Timeline
 from analyzer.intervals import Ints, Spans
 from analyzer.step_marks import StepMarks
 from analyzer.summary.capture import Capture
-from analyzer.summary.columns import SCHEMA, Rows, numbers, packed, unpacked
+from analyzer.summary.columns import SCHEMA, WITNESSES, Rows, numbers, packed, unpacked
 from analyzer.summary.host import Host, Tax
 from analyzer.summary.model import RankSummary
 from analyzer.summary.turns import Turns
+from analyzer.summary.witness import packed_logs, packed_witnesses, unpacked_logs, unpacked_witness
 from heuristics.arrays import ints
 from heuristics.labelled import LabelStats
 from heuristics.observe import ends_ns
@@ -93,8 +94,15 @@ class _View:
 
 def to_table(summaries: Sequence[RankSummary]) -> pa.Table:
     """Summaries as one table of the schema `analyzer.summary.columns.SCHEMA`."""
-    parts = [_row(summary) for summary in summaries]
-    return pa.concat_tables(parts) if parts else tables.empty(SCHEMA)
+    if not summaries:
+        return tables.empty(SCHEMA)
+    rows = pa.concat_tables([_row(summary) for summary in summaries])
+    shared = {
+        "witness": packed_witnesses(summary.witness for summary in summaries),
+        "log": packed_logs(summary.log for summary in summaries),
+    }
+    columns = [shared[name] if name in shared else rows.column(name) for name in SCHEMA.names]
+    return pa.Table.from_arrays(columns, schema=SCHEMA)
 
 
 def merged(parts: Sequence[pa.Table]) -> pa.Table:
@@ -128,7 +136,9 @@ def from_table(table: pa.Table) -> list[RankSummary]:
     """
     with _sound():
         rows = Rows(table)
-        return [_summary(rows, row) for row in range(table.num_rows)]
+        logs = unpacked_logs(rows.column("log"))
+        told = enumerate(zip(rows.column("witness"), logs, strict=True))
+        return [replace(_summary(rows, row), witness=unpacked_witness(own), log=log) for row, (own, log) in told]
 
 
 def views_of(table: pa.Table) -> list[RankView]:
@@ -183,7 +193,8 @@ def _row(summary: RankSummary) -> pa.Table:
         **packed("groups.", summary.groups),
         **packed("collectives.", summary.collectives),
     }
-    return pa.Table.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+    own = pa.schema([field for field in SCHEMA if field.name not in WITNESSES])
+    return pa.Table.from_arrays([columns[name] for name in own.names], schema=own)
 
 
 def _optional(value: int | None) -> pa.Array:

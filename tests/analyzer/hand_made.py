@@ -196,7 +196,7 @@ def measured(
     return Measured(
         source=source,
         dims=list(dims),
-        links=[link] * rank.groups.num_rows,
+        links_of_group=[(link, None)] * rank.groups.num_rows,
         window=window,
         counted=counted_calls(rank.collectives, window.steps),
         time=measure(source.line, list(dims), window),

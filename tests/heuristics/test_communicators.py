@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from heuristics.arrays import codes
 from heuristics.communicators import across, completed, joined
 from heuristics.label import label
 from parsers import read
@@ -105,7 +106,7 @@ def test_a_look_at_the_reports_tells_what_reading_them_tells(per_rank: bool, tmp
     paths = [str(path) for path in write_nsys(tmp_path / "job", steps=1, per_rank=per_rank)]
     found = across([(path, one) for path in paths for one in places(path)])
     traces = [trace for path in paths for trace in read(path)]
-    looked = [completed(trace, found) for trace in traces]
+    looked = [completed(trace, codes(trace.comm_records, "group_name")[1], found) for trace in traces]
     assert [t.groups.to_pylist() for t in looked] == [t.groups.to_pylist() for t in joined(traces)]
     assert [row["ranks"] for row in looked[3].groups.to_pylist()] == [[0, 1, 2, 3], [2, 3], [1, 3]]
 

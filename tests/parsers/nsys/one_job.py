@@ -191,7 +191,9 @@ def _arguments(call: Call, rank: int) -> dict[str, Any]:
 # -- Nsight Systems
 
 
-def write_nsys(folder: Path, steps: int = 3, *, per_rank: bool = True, torch: bool = False, **how: Any) -> list[Path]:
+def write_nsys(
+    folder: Path, steps: int = 3, *, per_rank: bool = True, torch: bool = False, from_start: bool = True, **how: Any
+) -> list[Path]:
     """One report per rank on two nodes, or one with all processes.
 
     Args:
@@ -199,6 +201,7 @@ def write_nsys(folder: Path, steps: int = 3, *, per_rank: bool = True, torch: bo
         steps: how many.
         per_rank: whether every rank has a report of its own.
         torch: whether PyTorch's own ranges lie around those of NCCL.
+        from_start: whether the capture shows communicators being made.
         how: passed to `Export`.
     """
     folder.mkdir(exist_ok=True)
@@ -206,7 +209,8 @@ def write_nsys(folder: Path, steps: int = 3, *, per_rank: bool = True, torch: bo
     whole = Export(**how)
     for rank in range(WORLD):
         export = Export(**how) if per_rank else whole
-        _nsys(export, rank, steps, torch=torch, skew=rank * 1_000_000 if per_rank else 0)
+        skew = rank * 1_000_000 if per_rank else 0
+        _nsys(export, rank, steps, torch=torch, skew=skew, from_start=from_start)
         if per_rank:
             text = f"SLURM_PROCID={rank};SLURM_NTASKS={WORLD};API_TOKEN=secret-{rank}"
             export.environment(text, f"node-{rank // 2}", EPOCH + rank * 1_000_000)
@@ -217,13 +221,13 @@ def write_nsys(folder: Path, steps: int = 3, *, per_rank: bool = True, torch: bo
     return paths
 
 
-def _nsys(export: Export, rank: int, steps: int, *, torch: bool, skew: int) -> None:
+def _nsys(export: Export, rank: int, steps: int, *, torch: bool, skew: int, from_start: bool) -> None:
     """Times of a session begin when it does: later, by ``skew``, where every rank has its own."""
     pid = 100 + rank
     owner = export.process(pid, domain=1 + rank % 2)
     device = rank % 2
     at = -4_000_000 - skew
-    for group in groups_of(rank).values():
+    for group in groups_of(rank).values() if from_start else ():
         said = {"comm": group.hash, "nranks": len(group.ranks), "rank": group.ranks.index(rank), "device": device}
         export.nccl_range(owner, pid, "ncclCommInitRankConfig", at, at + 900_000, **said)
         at += 1_000_000

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from heuristics.joining import join
+from heuristics.communicators import joined
 from heuristics.label import label
 from parsers import read
 from tests.parsers.nsys.one_job import EPOCH, STEP_NS, write_kineto, write_nsys
@@ -37,7 +37,7 @@ def tables(paths: Sequence[Path]) -> dict[int, list[dict[str, Any]]]:
     """The collectives of every rank, with the ranks of their group."""
     traces = [trace for path in paths for trace in read(path)]
     found = {}
-    for trace in join(traces).traces:
+    for trace in joined(traces):
         rank = label(trace)
         ranks = rank.groups.column("ranks").to_pylist()
         rows = rank.collectives.to_pylist()

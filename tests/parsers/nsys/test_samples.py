@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from heuristics.joining import join
+from heuristics.communicators import joined
 from heuristics.label import label
 from heuristics.labelled import LabelledRank
 from parsers import read
@@ -30,7 +30,7 @@ def traces_of(*paths: Path) -> list[RankTrace]:
 
 
 def labelled(traces: Sequence[RankTrace]) -> list[LabelledRank]:
-    return [label(trace) for trace in join(traces).traces]
+    return [label(trace) for trace in joined(traces)]
 
 
 # -- one job of four ranks (TP 2, DP 2) in ten files
