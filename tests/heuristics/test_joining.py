@@ -188,3 +188,11 @@ def test_logs_of_one_process_each_are_put_together(tmp_path: Path) -> None:
     links = joined.links([0, 1])
     assert links is not None
     assert (links.link, links.link_type, links.direct) == ("inter_node", "roce", False)
+
+
+def test_members_without_a_log_are_told(tmp_path: Path) -> None:
+    joined = _join(_log(tmp_path, "abc")[:2])
+    assert joined.notes == ()  # one log of all three, of which two ranks are here
+    path = tmp_path / "a.log"
+    path.write_text((tmp_path / "nccl.log").read_text().split("\n")[0] + "\n")
+    assert _join(read(path)).notes == ("1 of 1 communicators have members whose log is not here",)

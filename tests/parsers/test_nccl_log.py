@@ -142,7 +142,7 @@ def test_members_are_joined_by_the_communicators_id(read_text: Read) -> None:
 def test_a_member_that_did_not_log_leaves_the_group_open(read_text: Read) -> None:
     traces = read_text("\n".join(_init(rank, 3) for rank in (0, 1)), "nccl.log")
     assert traces[0].groups.to_pylist()[0]["ranks"] is None
-    assert traces[0].health.notes == ("1 of 1 communicators have members whose log is not here",)
+    assert traces[0].health.notes == ()  # the others' logs may lie beside it
 
 
 def test_labels_beat_ranks_in_communicators(read_text: Read) -> None:
