@@ -49,9 +49,13 @@ def _ends(view: RankView, owner: RankView, claim: Claim) -> npt.NDArray[np.int64
 def together(view: RankView, claim: Claim, by_rank: Mapping[int, RankView]) -> tuple[int, ...] | None:
     """The ranks that finish the claimed calls with this one, where all ranks are given.
 
-    None if there are too few calls, or no clear gap between those that finish together and the rest.
+    None if there are too few calls, or no clear gap between those that finish together and the rest. Where the calls
+    say how many take part, it is the gap after that many that has to be clear.
     """
     if view.world_size < 2 or len(by_rank) < view.world_size:
+        return None
+    stated = {f.members or view.group(f.group).size for f in view.families if f.index in claim.families} - {0}
+    if len(stated) > 1:
         return None
     measured = {rank: scatter(view, other, claim) for rank, other in by_rank.items() if rank != view.rank}
     known = sorted((s, rank) for rank, s in measured.items() if s is not None and s != np.inf)
@@ -61,5 +65,9 @@ def together(view: RankView, claim: Claim, by_rank: Mapping[int, RankView]) -> t
     steps = spreads[1:] / spreads[:-1]
     gaps = np.flatnonzero(steps >= CLEARLY_BEST)
     inside = int(gaps[np.argmax(steps[gaps])]) + 1 if len(gaps) else len(known)
+    if stated:
+        inside = stated.pop() - 1
+        if len(known) < inside or (len(known) > inside and steps[inside - 1] < CLEARLY_BEST):
+            return None
     members = tuple(sorted([view.rank, *(rank for _, rank in known[:inside])]))
     return members if view.world_size % len(members) == 0 else None

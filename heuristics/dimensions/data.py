@@ -40,6 +40,7 @@ def claims(view: RankView, group: int) -> list[Claim]:
     scatters = [f for f in of(floats, "reduce_scatter") if not f.forward]
     reduces = [f for f in of(floats, "all_reduce", "reduce") if not f.forward]
     gathers = of(floats, "all_gather") + [f for f in packed if f.size > STATISTICS_ELEMENTS]
+    gathers += _units_on_other_streams(view, group, scatters)
     found = []
     if not scatters and not reduces:
         found += _regathered(view, group, gathers)
@@ -48,6 +49,26 @@ def claims(view: RankView, group: int) -> list[Claim]:
     if reduces:
         found.append(_reduced(view, group, reduces, gathers, of(floats, "broadcast")))
     return [claim for claim in found if claim.weight > 0]
+
+
+def _units_on_other_streams(view: RankView, group: int, scatters: list[Family]) -> list[Family]:
+    """Gathers of the very units that are scattered, where unnamed groups are only told apart by stream.
+
+    FSDP2 gathers on one stream and scatters on another (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py).
+    """
+    own = view.group(group)
+    if own.identified or not own.size:
+        return []
+    units = {f.size for f in scatters}
+    return [
+        f
+        for f in of(view.families, "all_gather")
+        if f.size in units and f.group != group and view.group(f.group).size == own.size and _unnamed(view, f.group)
+    ]
+
+
+def _unnamed(view: RankView, group: int) -> bool:
+    return not view.group(group).identified
 
 
 def is_statistic(view: RankView, family: Family) -> bool:
