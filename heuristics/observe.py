@@ -48,7 +48,8 @@ def view(rank: LabelledRank, *, use_names: bool = True) -> RankView:
     since[order] = _since(rank, launches[order], step[order])
     backward_before = _marks_between(autograd, since, launches) > 0
     phase = _settled_phases(_phase_codes(table), step, order, backward_before)
-    group, groups = _groups(rank, use_names)
+    autograd_calls = _inside_autograd(rank, launches)
+    group, groups = _groups(rank, autograd_calls, use_names)
     keys, text = call_keys(table, group)
     unique, family_of_call = unique_rows(keys)
     window = order[step[order] == regular[-1]] if len(regular) else order
@@ -57,7 +58,7 @@ def view(rank: LabelledRank, *, use_names: bool = True) -> RankView:
         rank=NULL if rank.trace.identity.rank is None else rank.trace.identity.rank,
         world_size=rank.trace.identity.world_size or 0,
         groups=groups,
-        families=_families(table, unique, family_of_call, phase, _inside_autograd(rank, launches), step, regular, text),
+        families=_families(table, unique, family_of_call, phase, autograd_calls, step, regular, text),
         family_of_call=family_of_call,
         sequence=family_of_call[window],
         phases=phase[window],
@@ -195,11 +196,14 @@ def _families(
     return tuple(families)
 
 
-def _groups(rank: LabelledRank, use_names: bool) -> tuple[npt.NDArray[np.int64], tuple[GroupView, ...]]:
+def _groups(
+    rank: LabelledRank, autograd_calls: npt.NDArray[np.bool_], use_names: bool
+) -> tuple[npt.NDArray[np.int64], tuple[GroupView, ...]]:
     """The group of each call, and the groups.
 
     Calls that do not identify their group (none given, or only its size) are kept apart by stream: a communicator has
-    a stream of its own for asynchronous calls. Messages are not, for those have a stream per pair of ranks.
+    a stream of its own for asynchronous calls. Messages have a stream per pair of ranks, so theirs are told apart only
+    by whether a layer's backward sends on them, as rings do, or nothing but whole passes, as pipelines do.
     """
     columns = rank.groups.select(["name", "desc", "size", "ranks", "declared"]).to_pydict()
     groups = [
@@ -215,7 +219,9 @@ def _groups(rank: LabelledRank, use_names: bool) -> tuple[npt.NDArray[np.int64],
     of_call = ints(rank.collectives, "group")
     anonymous = np.array([*(not group.identified for group in groups), True])[of_call]
     primitive, names = codes(rank.collectives, "primitive")
-    stream = np.where(primitive == code_of(names, "send_recv"), NULL, ints(rank.collectives, "stream"))
+    stream, message = ints(rank.collectives, "stream"), primitive == code_of(names, "send_recv")
+    layered = np.isin(stream, stream[message & autograd_calls])
+    stream = np.where(message, np.where(layered, NULL - 1, NULL), stream)
     streams = np.stack([of_call, stream], axis=1)
     apart, number = unique_rows(streams[anonymous])
     of_call[anonymous] = len(groups) + number

@@ -45,7 +45,8 @@ def _ring(view: RankView, group: int, families: list[Family]) -> list[Claim]:
     facts = MappingProxyType({"cp_kind": "ring"})
     tests = _ring_tests(view, view.group(group).size, seen)
     between = sum(f.by_phase[UNKNOWN] + f.by_phase[OPTIMIZER] for f in families if f.index in seen.families)
-    if not view.group(group).identified and between > 0:
+    paired = adjacent_pairs(view, seen.send_families, seen.receive_families) == 1.0
+    if not view.group(group).identified and between > 0 and not paired:
         tests.append(Test(-STRONG, "some lie between passes, as those of a pipeline do, and their group is not known"))
     return [Claim("cp", "ring", group, seen.families, tuple(tests), facts)]
 

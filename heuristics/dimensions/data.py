@@ -40,7 +40,7 @@ def claims(view: RankView, group: int) -> list[Claim]:
     scatters = [f for f in of(floats, "reduce_scatter") if not f.forward]
     reduces = [f for f in of(floats, "all_reduce", "reduce") if not f.forward]
     gathers = of(floats, "all_gather") + [f for f in packed if f.size > STATISTICS_ELEMENTS]
-    gathers += _units_on_other_streams(view, group, scatters)
+    gathers += [f for f in _gathers_on_other_streams(view, group) if f.size in {unit.size for unit in scatters}]
     found = []
     if not scatters and not reduces:
         found += _regathered(view, group, gathers)
@@ -51,24 +51,17 @@ def claims(view: RankView, group: int) -> list[Claim]:
     return [claim for claim in found if claim.weight > 0]
 
 
-def _units_on_other_streams(view: RankView, group: int, scatters: list[Family]) -> list[Family]:
-    """Gathers of the very units that are scattered, where unnamed groups are only told apart by stream.
+def _gathers_on_other_streams(view: RankView, group: int) -> list[Family]:
+    """Gathers of an unnamed group of as many ranks: without names, groups are told apart by stream alone.
 
-    FSDP2 gathers on one stream and scatters on another (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py).
+    FSDP2 gathers on one stream and scatters on another (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py), and
+    since torch 2.8 synchronous calls run on the caller's stream (torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp).
     """
     own = view.group(group)
     if own.identified or not own.size:
         return []
-    units = {f.size for f in scatters}
-    return [
-        f
-        for f in of(view.families, "all_gather")
-        if f.size in units and f.group != group and view.group(f.group).size == own.size and _unnamed(view, f.group)
-    ]
-
-
-def _unnamed(view: RankView, group: int) -> bool:
-    return not view.group(group).identified
+    alike = [f for f in of(view.families, "all_gather") if f.is_tensor and f.group != group]
+    return [f for f in alike if view.group(f.group).size == own.size and not view.group(f.group).identified]
 
 
 def is_statistic(view: RankView, family: Family) -> bool:
@@ -160,7 +153,8 @@ def _reduced(
     tests += _tensor_tests(reduces, [])
     claimed = indices(reduces)
     total, parameters = elements(reduces), _parameters(reduces)
-    for kind, late in (("gathered", gathers), ("broadcast", broadcasts)):
+    elsewhere = _gathers_on_other_streams(view, group)
+    for kind, late in (("gathered", gathers), ("gathered", elsewhere), ("broadcast", broadcasts)):
         amount = elements(late)
         if (
             amount

@@ -19,7 +19,7 @@ from heuristics.dimensions.claim import (
     per_step,
 )
 from heuristics.dimensions.data import is_statistic
-from heuristics.dimensions.order import alternates, attention_between, attention_since, pieces_before
+from heuristics.dimensions.order import alternates, attention_between, attention_since, pieces_before, sizes_in_pairs
 
 if TYPE_CHECKING:
     from heuristics.view import Family, RankView
@@ -46,6 +46,9 @@ def claims(view: RankView, group: int) -> list[Claim]:
 
 def _with_sequence_parallelism(view: RankView, group: int, tensors: list[Family]) -> list[Claim]:
     """All-gather before and reduce-scatter after each sublayer (Korthikanti et al. 2022, section 4.2.2)."""
+    if not view.group(group).identified:  # keys and values of another dimension may be mixed in
+        keys = sizes_in_pairs(view, tensors)
+        tensors = [f for f in tensors if f.size not in keys]
     scatters, gathers = of(tensors, "reduce_scatter"), of(tensors, "all_gather")
     sizes = {f.size for f in scatters} & {f.size for f in gathers}
     if not sizes:
@@ -66,22 +69,25 @@ def _with_sequence_parallelism(view: RankView, group: int, tensors: list[Family]
     # On an unnamed group other dimensions may be mixed in; a framework writes those with another operation.
     ops = {f.op for f in scatter + gather if f.op}
     own = [f for f in scatters + gathers if f.forward and (view.group(group).identified or f.op in ops)]
-    claimed = (
-        indices(own) | indices(f for f in scatters + gathers if f.size in sizes) | _on_other_streams(view, group, main)
-    )
+    claimed = indices(own) | indices(f for f in scatters + gathers if f.size in sizes)
+    claimed |= indices(_on_other_streams(view, group, scatter + gather))
     return [Claim("tp", "activation_exchange", group, claimed, tuple(tests), MappingProxyType(facts))]
 
 
-def _on_other_streams(view: RankView, group: int, size: int) -> frozenset[int]:
-    """The same exchanges where an unnamed group of as many ranks shows up on another stream (backward's, say)."""
+def _on_other_streams(view: RankView, group: int, families: list[Family]) -> list[Family]:
+    """The same calls where an unnamed group of as many ranks shows up on another stream (backward's, say)."""
     own = view.group(group)
     if own.identified or not own.size:
-        return frozenset()
-    return indices(
+        return []
+    same = {(f.primitive, f.size, f.dtype) for f in families}
+    return [
         f
-        for f in of(view.families, "all_gather", "reduce_scatter")
-        if f.size == size and not view.group(f.group).identified and view.group(f.group).size == own.size
-    )
+        for f in view.families
+        if f.group != group
+        and (f.primitive, f.size, f.dtype) in same
+        and not view.group(f.group).identified
+        and view.group(f.group).size == own.size
+    ]
 
 
 def _forward_scatter_tests(view: RankView, scatter: list[Family], gather: list[Family]) -> list[Test]:
@@ -130,6 +136,7 @@ def _reductions(view: RankView, group: int, tensors: list[Family]) -> list[Claim
         by_size.setdefault(family.size, []).append(family)
     inside = {size: fs for size, fs in by_size.items() if sum(f.forward for f in fs)}
     if inside and view.has_backward:
+        inside = {size: fs + _on_other_streams(view, group, fs) for size, fs in inside.items()}
         return _training_reduction(group, inside)
     if view.has_backward is True:
         return []
