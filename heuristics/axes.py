@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -171,6 +172,12 @@ def _dense(view: RankView, gradients: list[Claim]) -> Claim | None:
     solid = [c for c in gradients if c.weight >= STRONG] or gradients
     if not solid:
         return None
-    moved = [elements(f for f in view.families if f.index in c.families) for c in solid]
+    moved = [_moved(view, c) for c in solid]
     worthy = [(view.group(c.group).size, m, n) for n, (c, m) in enumerate(zip(solid, moved, strict=True))]
     return solid[max(w for w in worthy if w[1] >= DENSE_SHARE * max(moved))[2]]
+
+
+def _moved(view: RankView, claim: Claim) -> float:
+    """Elements per step of a claim; infinite where some size is not recorded, for that may be any size."""
+    families = [f for f in view.families if f.index in claim.families and f.calls_per_step]
+    return inf if any(f.size < 0 for f in families) else elements(families)

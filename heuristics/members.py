@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING
 
 from heuristics.dimensions.claim import Claim
@@ -33,6 +35,15 @@ MAY_SERVE = {
 
 EDGE_SHARE = 0.25
 """A window that opens late loses the arguments of at most the calls in flight, a small part of a step."""
+
+COMBINES = frozenset({"reduce_scatter", "all_reduce", "all_to_all"})
+"""What brings the tokens of experts back after they were gathered."""
+
+MOST_LAYERS_PER_CALL = 4
+"""Layers per exchange, at most: some published models have experts in every fourth layer only (NLLB-MoE)."""
+
+ATTENTION_KERNELS = 4
+"""Kernels that attention takes in a layer, at most, forward and backward together (FlashAttention 2 has four)."""
 
 NEGLIGIBLE = 0.005
 """Unexplained payload below this share hides no dimension: the smallest, a pipeline's, sends more."""
@@ -68,37 +79,68 @@ def _leftover(view: RankView, family: Family, owner: dict[int, Dim]) -> Dim:
 
 
 def unexplained_share(views: Sequence[RankView], dims: Sequence[Sequence[Dim]]) -> float:
-    """Share of the payload (of the calls, where sizes are not recorded) that no dimension explains, over all ranks."""
-    sized = all(f.size >= 0 for view in views for f in view.families if f.is_tensor)
-    total = unknown = 0.0
-    for view, names in zip(views, dims, strict=True):
-        for family, dim in zip(view.families, names, strict=True):
-            weight = family.elements_per_step if sized else family.calls_per_step
-            total += weight
-            unknown += weight if dim == "unknown" else 0.0
-    return unknown / total if total else 0.0
+    """Share of the payload that no dimension explains, over all ranks; of the calls, where sizes are not recorded.
+
+    Where some sizes are not recorded, the larger of the two: what has a size by its elements, what has none by calls.
+    """
+    pairs = [pair for view, names in zip(views, dims, strict=True) for pair in zip(view.families, names, strict=True)]
+    elements, calls = sum(f.elements_per_step for f, _ in pairs), sum(f.calls_per_step for f, _ in pairs)
+    unknown = sum(f.elements_per_step for f, dim in pairs if dim == "unknown")
+    unsized = sum(f.calls_per_step for f, dim in pairs if dim == "unknown" and f.size < 0)
+    return max(unknown / elements if elements else 0.0, unsized / calls if calls else 0.0)
+
+
+@dataclass(frozen=True)
+class _Open:
+    """What is unexplained of one primitive: calls per step over all ranks, whether they may be calls of every layer."""
+
+    calls: float
+    layered: bool
 
 
 def open_dimensions(views: Sequence[RankView], dims: Sequence[Sequence[Dim]]) -> dict[str, str]:
     """Dimensions that the unexplained calls might serve, and which calls those are, as ``12 all_to_all``.
 
-    Nothing is open where they carry a negligible share of the payload.
+    Nothing is open where they carry a negligible share of the payload. Calls that come too seldom for every layer serve
+    no dimension that splits layers, and tokens that are gathered for experts come back by another primitive.
     """
     if unexplained_share(views, dims) < NEGLIGIBLE:
         return {}
-    calls: dict[str, float] = {}
-    for view, names in zip(views, dims, strict=True):
-        for family, dim in zip(view.families, names, strict=True):
-            if dim == "unknown" and family.calls_per_step and not _at_the_edge(view, family):
-                kind = "exchange" if family.primitive == "send_recv" and not family.direction else family.primitive
-                calls[kind] = calls.get(kind, 0.0) + family.calls_per_step
+    unexplained = _unexplained(views, dims)
     attends = any(view.attention_before.any() or not view.sequence.size for view in views)
     found: dict[str, list[str]] = {}
-    for primitive, number in calls.items():
+    for primitive, seen in unexplained.items():
         for served in MAY_SERVE.get(primitive, ()):
+            if served in ("tp", "cp", "ep") and not seen.layered:
+                continue
+            if served == "dp" and all(view.has_backward is False for view in views):
+                continue
+            if served == "ep" and primitive == "all_gather" and not unexplained.keys() & COMBINES:
+                continue
             if served != "cp" or attends:
-                found.setdefault(served, []).append(f"{number:.0f} {primitive}")
+                found.setdefault(served, []).append(f"{seen.calls:.0f} {primitive}")
     return {dim: " and ".join(said) for dim, said in found.items()}
+
+
+def _unexplained(views: Sequence[RankView], dims: Sequence[Sequence[Dim]]) -> dict[str, _Open]:
+    """Unexplained calls by primitive, without those that carry next to nothing of all that is sent."""
+    total = sum(f.elements_per_step for view in views for f in view.families)
+    found: dict[str, _Open] = {}
+    carried: dict[str, float] = {}
+    for view, names in zip(views, dims, strict=True):
+        layers = int(view.attention_before.sum()) / (1 if view.has_backward is False else ATTENTION_KERNELS)
+        own = [f for f, d in zip(view.families, names, strict=True) if d == "unknown" and f.calls_per_step]
+        for family in own:
+            if _at_the_edge(view, family):
+                continue
+            kind = "exchange" if family.primitive == "send_recv" and not family.direction else family.primitive
+            calls = sum(f.calls_per_step for f in own if f.primitive == family.primitive)
+            layered = not layers or calls * MOST_LAYERS_PER_CALL > layers
+            before = found.get(kind, _Open(0.0, False))
+            found[kind] = _Open(before.calls + family.calls_per_step, before.layered or layered)
+            share = family.elements_per_step if family.size >= 0 else inf
+            carried[kind] = carried.get(kind, 0.0) + share
+    return {kind: seen for kind, seen in found.items() if carried[kind] >= NEGLIGIBLE * total}
 
 
 def _at_the_edge(view: RankView, family: Family) -> bool:

@@ -42,6 +42,9 @@ def _link_tests(view: RankView, size: int, seen: Traffic) -> list[Test]:
         weight = STRONG if size > 2 or len(seen.to) > 1 else WEAK
         ranks = ", ".join(map(str, sorted(seen.to)))
         tests.append(Test(weight, f"the link to rank {ranks} carries as much back as forth: activations and gradients"))
+    one_way = not (seen.sends and seen.receives) or (seen.to and seen.source and not seen.to & seen.source)
+    if view.has_backward is False and one_way and max(seen.sends, seen.receives) >= FEWEST_MESSAGES:
+        tests.append(Test(STRONG, "messages only go one way and no backward runs: the stages of inference"))
     if seen.in_backward:
         tests.append(Test(-STRONG, f"{count(seen.in_backward)} messages per step are issued from inside backward"))
     elif view.has_backward:

@@ -69,8 +69,8 @@ def _with_sequence_parallelism(view: RankView, group: int, tensors: list[Family]
     # On an unnamed group other dimensions may be mixed in; a framework writes those with another operation.
     ops = {f.op for f in scatter + gather if f.op}
     own = [f for f in scatters + gathers if f.forward and (view.group(group).identified or f.op in ops)]
-    claimed = indices(own) | indices(f for f in scatters + gathers if f.size in sizes)
-    claimed |= indices(_on_other_streams(view, group, scatter + gather))
+    own += [f for f in scatters + gathers if f.size in sizes]
+    claimed = indices(own) | indices(_on_other_streams(view, group, own))
     return [Claim("tp", "activation_exchange", group, claimed, tuple(tests), MappingProxyType(facts))]
 
 
