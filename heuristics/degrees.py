@@ -76,7 +76,9 @@ def degrees(views: Sequence[RankView], axes: Sequence[Axes], explained: float, u
     tp, pp = (_closed(degree, sync, (tp, pp), world) for degree in (tp, pp))
     if ep.value == 1 and tp.value != 1 and any(view.runs_experts for view in views):
         ep = Degree(None, 0.0, ("experts run without any exchange of tokens: they may be split among the tp ranks",))
+    ep = _experts_or_slices(ep, tp, axes)
     pp = _pipeline_by_product(pp, tp, cp, sync, axes, world)
+    tp = _tensor_by_product(tp, pp, sync, axes, world)
     dp = _data(tp, cp, pp, sync, axes, world, views)
     replicated = any(axis is not None for axis in _on_every_stage(axes))
     shard, replicate = _vote([a.shard for a in axes]), _vote([a.replicate for a in axes])
@@ -184,6 +186,34 @@ def _pipeline_by_product(
             return Degree(None, 0.0, (f"{said}, but messages run over a group of {pp.value}",), (pp.value,))
         return Degree(world // rest, certainty(1), (said,), pp.rivals)
     return pp
+
+
+def _experts_or_slices(ep: Degree, tp: Degree, axes: Sequence[Axes]) -> Degree:
+    """Routing maps are gathered among ranks that share experts or slices of each expert (Megatron's ``tp_ep`` group).
+
+    With as many members as tensor-parallel ranks, on a group that is not named, the two send the same.
+    """
+    seen = [a.axes["ep"] for a in axes if "ep" in a.axes]
+    maps = seen and all(claim.kind == "routing_map" for axis in seen for claim in axis.claims)
+    if not maps or ep.value is None or tp.value != ep.value:
+        return ep
+    said = f"{tp.value} ranks exchange tokens, which hold either different experts or slices of each, as tensor ranks do"
+    return Degree(None, 0.0, (said,), (1, ep.value))
+
+
+def _tensor_by_product(
+    tp: Degree, pp: Degree, sync: Degree | None, axes: Sequence[Axes], world: int | None
+) -> Degree:
+    """Where no call of the tensor-parallel ranks records how many they are, the other degrees leave it."""
+    if tp.value is not None or not any("tp" in a.axes for a in axes):
+        return tp
+    if world is None or pp.value is None or sync is None or sync.value is None:
+        return tp
+    rest = pp.value * sync.value
+    if world % rest or world // rest < 2:
+        return tp
+    said = f"{world} ranks, {rest} that hold other parameters or replicas, leave {world // rest}"
+    return Degree(world // rest, min(certainty(1), sync.confidence, pp.confidence), (said,), tp.rivals)
 
 
 def _data(

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 
-from heuristics.dimensions.claim import Claim
+from heuristics.dimensions.claim import Claim, indices
 from heuristics.dimensions.data import is_statistic
+from heuristics.dimensions.order import all_after
 from heuristics.mesh import without
 from heuristics.verdict import Alternative, Dim
 
@@ -144,10 +145,17 @@ def _unexplained(views: Sequence[RankView], dims: Sequence[Sequence[Dim]]) -> di
 
 
 def _at_the_edge(view: RankView, family: Family) -> bool:
-    """Kernels that were queued before the window carry no arguments: a few beside many of their kind that do."""
+    """Kernels that were queued before the window carry no arguments.
+
+    They are few beside those of their kind that do, or all of them come before the first that does.
+    """
     alike = [f for f in view.families if f.primitive == family.primitive and f.library == family.library]
-    told = sum(f.calls_per_step for f in alike if f.size >= 0)
-    return family.size < 0 and family.calls_per_step <= EDGE_SHARE * told
+    told = [f for f in alike if f.size >= 0]
+    if family.size >= 0 or not told:
+        return False
+    if family.calls_per_step <= EDGE_SHARE * sum(f.calls_per_step for f in told):
+        return True
+    return all_after(view, indices(told), frozenset({family.index}))
 
 
 def merged_groups(seen: Sequence[tuple[RankView, Axes]], dim: str) -> tuple[tuple[int, ...], ...]:

@@ -27,6 +27,11 @@ MAY_SHARE_RANKS = frozenset({"dp", "cp", "ep"})
 """Dimensions that one group can serve together: gradients are reduced over the ranks that split sequence or experts."""
 
 
+def _orthogonal(one: str, other: str) -> bool:
+    """Whether groups of two dimensions share no more than a rank. Experts may be spread over tensor ranks as well."""
+    return one != other and not {one, other} <= MAY_SHARE_RANKS and {one, other} != {"tp", "ep"}
+
+
 def resolved(views: Sequence[RankView]) -> tuple[RankView, ...]:
     """The views with calls on unnamed groups put on known groups where something decides."""
     by_rank = {view.rank: view for view in views if view.rank >= 0}
@@ -77,10 +82,24 @@ def _found_together(
     groups, chosen = list(view.groups), {}
     for number, claim in enumerate(claims):
         members = together(view, claim, by_rank) if claim.kind != "stage_link" else None
-        if members is not None and len(members) > 1:
+        if members is not None and len(members) > 1 and _leaves_room(view, claim, len(members), claims):
             chosen[number] = len(groups)
             groups.append(GroupView(len(members), compact(members), "", "", declared=False))
     return replace(view, groups=tuple(groups)), chosen
+
+
+def _leaves_room(view: RankView, claim: Claim, members: int, claims: Sequence[Claim]) -> bool:
+    """Whether the world holds a group of so many beside those of the dimensions that must be orthogonal to it.
+
+    Ranks that wait for each other in one dimension finish those of another together as well, so who finishes together
+    may be more than the group.
+    """
+    sizes = [
+        view.group(other.group).size or _members(view, other)
+        for other in claims
+        if _orthogonal(other.dim, claim.dim)
+    ]
+    return all(view.world_size % (members * size) == 0 for size in sizes if size > 1)
 
 
 def _on_world(view: RankView, claims: Sequence[Claim]) -> tuple[RankView, dict[int, int]]:
@@ -130,7 +149,9 @@ def _group_of(
     by_rank: Mapping[int, RankView],
 ) -> int | None:
     """The group of a claim, if its size, the groups of other dimensions or the other ranks leave only one."""
+    sized = bool(_members(view, claim))
     fitting = [g for g in _fitting(view, claim) if _apart(view, claim, view.groups[g].ranks, others)]
+    fitting = [g for g in fitting if sized or view.groups[g].declared]  # the groups of other calls are not all groups
     if len(fitting) < 2:
         return fitting[0] if fitting else None
     return _coinciding(view, claim, fitting, by_rank)
@@ -147,8 +168,7 @@ def _apart(
     Data parallelism may span the context ranks, and experts lie within either.
     """
     for other, members in others:
-        orthogonal = other.dim != claim.dim and not {other.dim, claim.dim} <= MAY_SHARE_RANKS
-        if orthogonal and ranks and members and set(ranks) & set(members) - {view.rank}:
+        if _orthogonal(other.dim, claim.dim) and ranks and members and set(ranks) & set(members) - {view.rank}:
             return False
     return True
 

@@ -45,10 +45,15 @@ def _ring(view: RankView, group: int, families: list[Family]) -> list[Claim]:
     facts = MappingProxyType({"cp_kind": "ring"})
     tests = _ring_tests(view, view.group(group).size, seen)
     between = sum(f.by_phase[UNKNOWN] + f.by_phase[OPTIMIZER] for f in families if f.index in seen.families)
-    paired = adjacent_pairs(view, seen.send_families, seen.receive_families) == 1.0
-    if not view.group(group).identified and between > 0 and not paired:
+    if not view.group(group).identified and between > 0 and not _alike_in_every_layer(seen):
         tests.append(Test(-STRONG, "some lie between passes, as those of a pipeline do, and their group is not known"))
     return [Claim("cp", "ring", group, seen.families, tuple(tests), facts)]
+
+
+def _alike_in_every_layer(seen: Traffic) -> bool:
+    """Whether backward sends a whole number of times what forward does, as layers that all do the same must."""
+    backward, forward = round(seen.in_backward), seen.sends + seen.receives - round(seen.in_backward)
+    return min(backward, forward) > 0 and max(backward, forward) % min(backward, forward) == 0
 
 
 def _ring_tests(view: RankView, size: int, seen: Traffic) -> list[Test]:

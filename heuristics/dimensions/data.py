@@ -159,13 +159,23 @@ def _reduced(
         if (
             amount
             and abs(amount - parameters) <= 0.02 * parameters
-            and all_after(view, indices(late), indices(reduces))
+            and (after := _one_after_the_other(view, indices(late), indices(reduces))) is not None
         ):
-            sentence = f"as many elements as the gradients have ({amount:,.0f}) are {kind} after the last reduction"
+            when = "after the last" if after else "before the first"
+            sentence = f"as many elements as the gradients have ({amount:,.0f}) are {kind} {when} reduction"
             tests.append(Test(SURE, f"{sentence}: the optimizer is sharded"))
             claimed |= indices(late)
     facts = {"gradient_elements": total, "parameter_elements": parameters}
     return Claim("dp", "gradient_reduce", group, claimed, tuple(tests), MappingProxyType(facts))
+
+
+def _one_after_the_other(view: RankView, late: frozenset[int], reduces: frozenset[int]) -> bool | None:
+    """Whether parameters come back after the last reduction (True) or before the first (False), where a step that is
+    not marked may begin with what ended the one before; None where the two are mixed.
+    """
+    if all_after(view, late, reduces):
+        return True
+    return False if all_after(view, reduces, late) else None
 
 
 def _parameters(reduces: list[Family]) -> int:

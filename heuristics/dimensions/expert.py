@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 DISPATCH_LIBRARIES = frozenset({"deep_ep", "hybrid_ep", "mori", "pplx", "nccl_ep"})
 """Libraries that do nothing but expert dispatch and combine."""
 
+EACH_LAYER = 0.9
+"""Share of calls with attention before them that shows one call per layer; steps have a few calls of other kinds."""
+
 MAX_EXPERTS = 4096
 """Count exchanges carry a number per expert and rank: no published model has more experts than this."""
 
@@ -38,6 +41,7 @@ def claims(view: RankView, group: int) -> list[Claim]:
         *_uneven(view, group, families),
         *_padded(view, group, families),
         *_gathered(view, group, families),
+        *_routing_maps(view, group, families),
     ]
 
 
@@ -111,6 +115,21 @@ def _gathered(view: RankView, group: int, families: list[Family]) -> list[Claim]
     tests += _workload_tests(view)
     claimed = indices(gather + scatter + maps) | indices(g for g in gathers if g.calls_per_step == per_step(maps))
     return [Claim("ep", "dispatch", group, claimed, tuple(tests), MappingProxyType({}))]
+
+
+def _routing_maps(view: RankView, group: int, families: list[Family]) -> list[Claim]:
+    """The routing maps alone, where tokens cannot be told from the activations of tensor-parallel ranks.
+
+    Without names the calls of two groups may share a stream; maps of integers, one for each attention, remain.
+    """
+    maps = [f for f in of(families, "all_gather") if not f.is_float and f.size > SCALARS and f.calls_per_step >= 2]
+    if view.group(group).identified or not maps:
+        return []
+    since = attention_since(view, indices(maps))
+    if not len(since) or (since > 0).mean() < EACH_LAYER:
+        return []
+    said = f"{count(per_step(maps))} gathers of integer routing maps per step, attention before each: one per layer"
+    return [Claim("ep", "routing_map", group, indices(maps), (Test(STRONG, said),), MappingProxyType({}))]
 
 
 def _padded(view: RankView, group: int, families: list[Family]) -> list[Claim]:

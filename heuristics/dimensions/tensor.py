@@ -41,6 +41,7 @@ def claims(view: RankView, group: int) -> list[Claim]:
     return [
         *_with_sequence_parallelism(view, group, tensors + quantised),
         *_reductions(view, group, [f for f in tensors if not is_statistic(view, f)]),
+        *_received_slices(view, group, tensors),
     ]
 
 
@@ -187,6 +188,25 @@ def _unphased_reduction(view: RankView, group: int, by_size: dict[int, list[Fami
         tests.append(Test(FAIR, f"{', '.join(fused)} kernels reduce layer outputs of inference servers"))
     facts = {"sequence_parallel": False, "activation_elements": main}
     return [Claim("tp", "activation_reduce", group, indices(families), tuple(tests), MappingProxyType(facts))]
+
+
+def _received_slices(view: RankView, group: int, tensors: list[Family]) -> list[Claim]:
+    """What a stage of inference receives in slices, one per tensor-parallel rank, is gathered at once.
+
+    Source: vllm/distributed/parallel_state.py, ``send_tensor_dict`` with an all-gather group.
+    """
+    if view.has_backward is not False:
+        return []
+    received = {f.size: f.calls_per_step for f in view.families if f.direction == "recv" and f.size > 0}
+    gathers = [f for f in of(tensors, "all_gather") if f.members > 1 and f.size // f.members in received]
+    calls = [(f.calls_per_step, received[f.size // f.members]) for f in gathers]
+    if not gathers or any(made != got for made, got in calls):
+        return []
+    said = f"{count(per_step(gathers))} gathers per step put together what messages brought in slices"
+    facts = {"sequence_parallel": False}
+    return [
+        Claim("tp", "stage_input", group, indices(gathers), (Test(STRONG, said),), MappingProxyType(facts)),
+    ]
 
 
 def _per_attention(view: RankView, reduces: list[Family]) -> Test | None:
