@@ -197,13 +197,13 @@ def _experts_or_slices(ep: Degree, tp: Degree, axes: Sequence[Axes]) -> Degree:
     maps = seen and all(claim.kind == "routing_map" for axis in seen for claim in axis.claims)
     if not maps or ep.value is None or tp.value != ep.value:
         return ep
-    said = f"{tp.value} ranks exchange tokens, which hold either different experts or slices of each, as tensor ranks do"
+    said = (
+        f"{tp.value} ranks exchange tokens, which hold either different experts or slices of each, as tensor ranks do"
+    )
     return Degree(None, 0.0, (said,), (1, ep.value))
 
 
-def _tensor_by_product(
-    tp: Degree, pp: Degree, sync: Degree | None, axes: Sequence[Axes], world: int | None
-) -> Degree:
+def _tensor_by_product(tp: Degree, pp: Degree, sync: Degree | None, axes: Sequence[Axes], world: int | None) -> Degree:
     """Where no call of the tensor-parallel ranks records how many they are, the other degrees leave it."""
     if tp.value is not None or not any("tp" in a.axes for a in axes):
         return tp

@@ -76,6 +76,8 @@ def _leftover(view: RankView, family: Family, owner: dict[int, Dim]) -> Dim:
         return "tp"  # norms' gradients, vocabulary-parallel loss: small, but once per layer or microbatch
     if is_statistic(view, family):
         return "control"
+    if not view.group(family.group).identified:
+        return "unknown"  # groups may share a stream
     return dim
 
 

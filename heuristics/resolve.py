@@ -95,9 +95,7 @@ def _leaves_room(view: RankView, claim: Claim, members: int, claims: Sequence[Cl
     may be more than the group.
     """
     sizes = [
-        view.group(other.group).size or _members(view, other)
-        for other in claims
-        if _orthogonal(other.dim, claim.dim)
+        view.group(other.group).size or _members(view, other) for other in claims if _orthogonal(other.dim, claim.dim)
     ]
     return all(view.world_size % (members * size) == 0 for size in sizes if size > 1)
 
