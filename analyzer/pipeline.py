@@ -72,6 +72,7 @@ class Examined:
         matching: what the ranks say about each other.
         timing: all that is said about time beyond how it divides.
         nodes: which ranks share a node.
+        options: what was asked for.
     """
 
     analysis: Analysis
@@ -79,6 +80,7 @@ class Examined:
     matching: Matching
     timing: Timing
     nodes: Nodes
+    options: Options
 
 
 def examine(paths: Paths, options: Options) -> Examined:
@@ -108,7 +110,7 @@ def examine(paths: Paths, options: Options) -> Examined:
     times = exposure(measured)
     said = timing(measured, matching, times, inference.layout.stage_of_rank)
     document = _document(sources, who, quality, measured, inference, nodes, options, times, said)
-    return Examined(document, measured, matching, said, nodes)
+    return Examined(document, measured, matching, said, nodes, options)
 
 
 def _measure(rank: RankSummary, dims: Sequence[str], wait_ns: Ints, links: Links, options: Options) -> Measured:

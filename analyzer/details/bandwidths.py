@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -14,18 +13,13 @@ from analyzer.measured import Measured
 from analyzer.pipeline import Examined
 from analyzer.rows import bus_factor
 from heuristics.arrays import NULL, codes, ints
+from ledger.clusters import load_cluster
 
-PEAKS = (
-    (re.compile(r"\b[H](?:100|200|20)\b|\bH100 80GB HBM3"), 450.0),
-    (re.compile(r"\b[AH]800\b"), 200.0),
-    (re.compile(r"\bA100"), 300.0),
-    (re.compile(r"\bG?B[23]00\b"), 900.0),
-    (re.compile(r"\bMI300[XA]\b"), 448.0),
-    (re.compile(r"\bMI325X\b"), 448.0),
-)
-"""What a GPU's links to the others of its node carry in one direction, decimal GB/s: half the NVLink bandwidth of the
-data sheets (A100 600, A800 and H800 400, H100, H200 and H20 900, B200 and GB200 1800 GB/s), seven Infinity Fabric links
-of 64 GB/s each (MI300X and MI325X). Reductions inside the switch can exceed them."""
+GPUS = ("gb300", "gb200", "b300", "b200", "h200", "h100", "a100", "v100", "mi355x", "mi325x", "mi300x")
+"""GPUs whose name says what joins them inside a node: aliases of presets of `ledger.clusters`, longest name first."""
+
+MOST_SIZES = 32
+"""Sizes of one kind that are kept apart; exchanges of tokens have a size of their own each time."""
 
 IN_NODE = ("nvlink", "xgmi")
 
@@ -42,22 +36,33 @@ def bandwidths(job: Examined) -> list[Bandwidth] | Missing:
         if factor is None:
             continue
         sizes, ns = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
-        unique, at = np.unique(sizes, return_inverse=True)
-        rate = [float(np.median((sizes / ns)[at.ravel() == i])) * factor for i in range(len(unique))]
+        middle, at = _folded(sizes)
+        rate = [float(np.median((sizes / ns)[at == i])) * factor for i in range(len(middle))]
         out.append(
             Bandwidth(
                 dim=dim,
                 primitive=primitive,
                 group_size=n,
                 link=link,
-                size_bytes=unique.astype(np.float64),
+                size_bytes=middle,
                 busbw_gbps=np.array(rate),
-                calls=tuple(np.bincount(at.ravel()).tolist()),
+                calls=tuple(np.bincount(at).tolist()),
                 waits_known=all(part[2] for part in parts),
                 peak_gbps=_peak(job, dim, primitive, link),
             )
         )
     return out or Missing("no call has both a size and a time of its own")
+
+
+def _folded(sizes: Ints) -> tuple[Floats, Ints]:
+    """The distinct sizes, and which of them each call has; of many, the medians of equal shares of the range."""
+    unique, at = np.unique(sizes, return_inverse=True)
+    if len(unique) <= MOST_SIZES:
+        return unique.astype(np.float64), at.ravel().astype(np.int64)
+    edges = np.geomspace(unique[0], unique[-1], MOST_SIZES + 1)
+    found, at = np.unique(np.searchsorted(edges[1:-1], sizes), return_inverse=True)
+    at = at.ravel().astype(np.int64)
+    return np.array([float(np.median(sizes[at == i])) for i in range(len(found))]), at
 
 
 def _calls(rank: Measured) -> Iterator[tuple[tuple[str, str, int | None, str | None], Ints, Floats, bool]]:
@@ -81,10 +86,14 @@ def _calls(rank: Measured) -> Iterator[tuple[tuple[str, str, int | None, str | N
 
 
 def _peak(job: Examined, dim: str, primitive: str, link: str | None) -> float | None:
-    """Of the link inside the node, where all GPUs are of one kind that is known."""
+    """Line rate in one direction: of the cluster that was given, else of the GPUs' own links inside a node."""
+    given = None if job.options.cluster is None else load_cluster(job.options.cluster)
+    if given is not None:
+        return {"intra_node": given.intra_node.gbps, "inter_node": given.inter_node.gbps}.get(link or "")
     rows = [r for r in job.analysis.collectives if (r.dim, r.primitive, r.link) == (dim, primitive, link)]
     if not rows or any(r.link_type not in IN_NODE for r in rows):
         return None
-    names = {str(d.get("name", "")) for rank in job.ranks for d in rank.source.devices}
-    found = {next((peak for name, peak in PEAKS if name.search(device)), None) for device in names}
-    return found.pop() if len(found) == 1 else None
+    names = {str(d.get("name", "")).lower() for rank in job.ranks for d in rank.source.devices}
+    found = {next((gpu for gpu in GPUS if gpu in name), None) for name in names}
+    gpu = found.pop() if len(found) == 1 else None
+    return None if gpu is None else load_cluster(gpu).intra_node.gbps
