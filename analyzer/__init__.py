@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from analyzer.options import Options as Options
     from analyzer.pipeline import analyze as analyze
 
-__all__ = ["Analysis", "Options", "analyze"]
+__all__ = ["Analysis", "Options", "__version__", "analyze"]
+
+__version__ = "0.1.0"
 
 _HOME = {"Analysis": "analyzer.model", "Options": "analyzer.options", "analyze": "analyzer.pipeline"}
 

@@ -12,6 +12,7 @@ from analyzer.intervals import Bools, Ints, Spans
 from analyzer.measured import Measured
 from analyzer.model import Bubble, Pipeline
 from heuristics.arrays import NULL, code_of, codes, ints
+from parsers.columns import distinct_values
 
 CARRIERS = ("pp", "unknown")
 """Dimensions whose messages may be a pipeline's; those of a ring (cp) are not."""
@@ -117,7 +118,7 @@ def _chains(members: Sequence[Measured]) -> list[list[int]] | None:
         groups = r.source.groups.column("ranks").to_pylist()
         of_group = ints(r.source.collectives, "group")[_messages(r)]
         found = set(peers[peers != NULL].tolist())
-        for group in np.unique(of_group[peers == NULL]).tolist():
+        for group in distinct_values(of_group[peers == NULL]).tolist():
             ranks = groups[group] if group != NULL else None
             found |= set(ranks) - {own} if ranks and len(ranks) == 2 else {NULL}
         links[own] = found

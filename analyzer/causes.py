@@ -26,6 +26,7 @@ from analyzer.intervals import Bools, Ints, apportion
 from analyzer.measured import Measured
 from analyzer.model import Exposure
 from heuristics.arrays import NULL, codes, ints
+from parsers.columns import distinct_values
 
 WAIT, BUBBLE, STREAM, SERIAL, LATENCY, LATE, LINK, PREFETCH, BUCKET, DESIGN, OTHER = CAUSES = (
     "waiting for another rank",
@@ -115,7 +116,7 @@ def charged(rank: Measured, slower: Ints | None) -> dict[tuple[str, str], float]
     dims = sorted({*rank.dims, "unknown"})
     pieces = _pieces(rank, dims, slower)
     parts, owner, keys = [], [], []
-    for code in np.unique(pieces.dim * len(CAUSES) + pieces.cause).tolist():
+    for code in distinct_values(pieces.dim * len(CAUSES) + pieces.cause).tolist():
         dim, cause = divmod(code, len(CAUSES))
         mine = (pieces.dim == dim) & (pieces.cause == cause)
         parts.append(intervals.union(pieces.start[mine], pieces.end[mine]))

@@ -12,6 +12,8 @@ from typing import Any
 
 import click
 
+from analyzer import __version__
+
 COMMANDS = {
     "run": "Layout, collectives, exposed communication, ledger comparison and findings of one job.",
     "predict": "The ledger alone: bytes a layout sends, state bytes, pipeline bubble.",
@@ -150,7 +152,7 @@ Examples:
     help="Which collective each byte of a distributed job belongs to, how much of it was exposed, and the parallel "
     "layout that explains it. `analyze TRACE...` is short for `analyze run TRACE...`.",
 )
-@click.version_option(package_name="commlens", prog_name="analyze")
+@click.version_option(__version__, prog_name="analyze")
 def main() -> None:
     """The group has nothing to do itself."""
 

@@ -26,6 +26,7 @@ from analyzer.intervals import NOTHING, Bools, Floats, Ints, Spans
 from analyzer.windows import Window
 from heuristics.arrays import NULL, code_of, codes, ints
 from heuristics.labelled import GpuRole, LabelledRank
+from parsers.columns import distinct_values
 
 RESOLUTION_NS = 1_000
 """Traces written in whole microseconds cut off start and duration, so that ends are good to one microsecond."""
@@ -322,7 +323,7 @@ def _cpu_compute(rank: LabelledRank, call_start: Ints, call_end: Ints) -> Spans:
     is_op = np.isin(kind, [code_of(kinds, "op"), code_of(kinds, "sync")])
     call_thread = ints(rank.collectives, "tid")
     parts = []
-    for tid in np.unique(thread[is_op]):
+    for tid in distinct_values(thread[is_op]):
         mine = is_op & (thread == tid)
         calls = call_thread == tid
         busy = _of(start, end, mine & ~talks)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from parsers.columns import distinct_values
+
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -108,7 +110,7 @@ def intersection(a: Spans, b: Spans) -> Spans:
         return NOTHING
     # Each piece of the intersection starts where one of the two starts while the other is on.
     start = np.concatenate((a.start[_inside(b, a.start)], b.start[_inside(a, b.start)]))
-    start = np.unique(start)
+    start = distinct_values(start)
     end = np.minimum(a.end[_row(a, start)], b.end[_row(b, start)])
     return _spans(start, end)
 

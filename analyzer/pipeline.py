@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Any
 
+from analyzer import __version__
 from analyzer.bubble import with_bubble
 from analyzer.errors import InconclusiveError
 from analyzer.exposure import measure
@@ -179,7 +179,7 @@ def _document(
     )
     return Analysis(
         schema_version=SCHEMA_VERSION,
-        tool=Tool(name="commlens", version=version("commlens")),
+        tool=Tool(name="commlens", version=__version__),
         inputs=[_input(trace) for trace in sources.given],
         trust=quality,
         world_size=who.world_size,

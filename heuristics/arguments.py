@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 
 from heuristics import shapes
-from heuristics.arrays import NULL, codes, ints, lists, numpy
-from heuristics.columns import Ints, array, at, first, none, take
+from heuristics.arrays import NULL, codes, ints, list_parts, lists
+from heuristics.columns import Ints, at, first, none, take
 from heuristics.dtypes import NAMES, normalise
 from heuristics.kernel_table import LAYOUTS, Operator
 from heuristics.primitives import UNKNOWN
-from parsers.columns import list_array
+from parsers.columns import Names, list_array
 
 if TYPE_CHECKING:
     from heuristics.calls import Records
@@ -94,7 +94,7 @@ def gather(records: Records, seen: Evidence, read: shapes.Sizes, direction: Ints
     out_split = _splits(records, metadata, "out_split", operators, "out_splits")
     cut = at(ints(facts, "splits_cut", 0), metadata, 0)
     tensor = first(*(at(read.tensor, rows) for rows in layers))
-    listed = numpy(in_split.value_lengths(), 0)
+    listed = list_parts(in_split)[0]
     size = first(*(concrete_int(records, rows, "size") for rows in reversed(operators)))
     by_kernel = np.array([*(c.ranks or NULL for c in seen.work.classes), NULL], dtype=np.int64)
     return Arguments(
@@ -158,7 +158,7 @@ def _splits(records: Records, metadata: Ints, column: str, operators: Sequence[I
     place = np.array([NULL if found is None else i for i, found in enumerate(lists_of)], dtype=np.int64)
     parsed = list_array(lists_of, place, _SPLITS)
     rows = np.where(number >= 0, number + len(written), np.arange(len(written)))
-    return pa.concat_arrays([written.cast(_SPLITS), parsed]).take(array(rows))
+    return take(pa.chunked_array([written, parsed]), rows)
 
 
 def _numbers(text: str) -> list[int] | None:
@@ -182,15 +182,14 @@ def _concrete(records: Records, rows: Ints, which: str) -> tuple[Ints, list[str]
     wanted = np.flatnonzero((rows >= 0) & (positions[at(records.name, rows)] >= 0))
     if not len(wanted):
         return number, []
-    column = records.table.column("concrete_inputs").combine_chunks()
-    length = numpy(column.value_lengths(), 0)
+    length, items = list_parts(records.table.column("concrete_inputs"))
     begin = np.cumsum(length) - length
     place = positions[records.name[rows[wanted]]]
     fits = place < length[rows[wanted]]
     wanted, place = wanted[fits], place[fits]
-    values = column.flatten().take(array(begin[rows[wanted]] + place)).dictionary_encode()
-    number[wanted] = numpy(values.indices)
-    return number, values.dictionary.to_pylist()
+    texts = Names()
+    number[wanted] = texts.codes([items[row].as_py() for row in (begin[rows[wanted]] + place).tolist()])
+    return number, list(texts)
 
 
 def _position(operator: Operator | None, which: str) -> int:

@@ -63,9 +63,7 @@ def ints(table: pa.Table, name: str, null: int = NULL) -> npt.NDArray[np.int64]:
 
 def codes(table: pa.Table, name: str) -> tuple[npt.NDArray[np.int64], list[str]]:
     """A dictionary-encoded text column as (codes, values); null is code -1."""
-    column = table.column(name).unify_dictionaries().combine_chunks()
-    if hasattr(column, "chunks"):  # a chunked array without chunks
-        return np.empty(0, dtype=np.int64), []
+    column = whole(table.column(name))
     return numpy(column.indices), column.dictionary.to_pylist()
 
 
@@ -79,9 +77,34 @@ def code_of(values: list[str], text: str) -> int:
 
 def lists(table: pa.Table, name: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """A list-of-integers column as (offsets of length rows + 1, flat values); null lists are empty."""
-    column = table.column(name).combine_chunks()
-    if hasattr(column, "chunks"):
-        return np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int64)
-    lengths = numpy(column.value_lengths(), 0)
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    return offsets, numpy(column.flatten())
+    lengths, items = list_parts(table.column(name))
+    return np.concatenate([[0], np.cumsum(lengths)]), numpy(items)
+
+
+def list_parts(column: pa.ListArray | pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], pa.Array]:
+    """Length of every row's list (0 for null), and the items of all of them.
+
+    From the buffers: Arrow's own functions come with `pyarrow.compute`, whose import takes longer than a small trace.
+    """
+    array = whole(column)
+    if not len(array):
+        return np.empty(0, dtype=np.int64), array.values[:0]
+    offsets = numpy(array.offsets)
+    lengths = np.diff(offsets)
+    if array.null_count:
+        here = valid(array)
+        if lengths[~here].any():  # a null may lie over items that belong to nobody
+            return np.where(here, lengths, 0), array.flatten()
+    return lengths, array.values[int(offsets[0]) : int(offsets[-1])]
+
+
+def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """A column in one piece, with one dictionary where it has any."""
+    if not hasattr(column, "chunks"):
+        return column
+    if not column.num_chunks:
+        import pyarrow as pa
+
+        return pa.nulls(0, column.type)
+    joined = column.chunk(0) if column.num_chunks == 1 else column.unify_dictionaries().combine_chunks()
+    return joined.chunk(0) if hasattr(joined, "chunks") else joined

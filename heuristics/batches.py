@@ -20,6 +20,7 @@ from heuristics.columns import Bools, Ints, at, none
 from heuristics.kernel_table import PRIMITIVES
 from heuristics.kernels import GpuWork
 from heuristics.primitives import SEND_RECV
+from parsers.columns import distinct_values
 
 if TYPE_CHECKING:
     from heuristics.nvtx_calls import Linked
@@ -80,7 +81,7 @@ def find(
     past = records.count + len(work.event)
     of_event = np.where(given >= 0, past + given, of_event)
     of_call = np.where(matched.batch_of_call >= 0, past + matched.batch_of_call, of_call)
-    both = np.intersect1d(of_call[of_call >= 0], of_event[of_event >= 0])
+    both = distinct_values(of_call[(of_call >= 0) & np.isin(of_call, of_event)])
     return Batches(
         np.where(np.isin(of_call, both), of_call, NULL),
         np.where(np.isin(of_event, both), of_event, NULL),
@@ -152,11 +153,11 @@ def _by_order(records: Records, work: GpuWork, of_call: Ints, of_event: Ints) ->
     lost = np.flatnonzero((of_event < 0) & (work.linked < 0) & (work.launch < 0))
     batch_span = records.role("batch") & records.layer("gpu_annotation")
     lost = lost[at(batch_span.astype(np.int64), work.annotation[lost], 0) > 0]
-    blocks = np.unique(of_call[_is_marker(records, of_call)])
+    blocks = distinct_values(of_call[_is_marker(records, of_call)])
     blocks = blocks[np.argsort(records.ts[blocks], kind="stable")]
-    if not len(lost) or len(np.unique(records.tid[blocks])) != 1:
+    if not len(lost) or len(distinct_values(records.tid[blocks])) != 1:
         return of_event
-    used = np.unique(work.annotation[lost])
+    used = distinct_values(work.annotation[lost])
     used = used[np.argsort(records.ts[used], kind="stable")]
     place = np.full(records.count, NULL, dtype=np.int64)
     place[used] = np.arange(len(used))

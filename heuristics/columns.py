@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from heuristics.arrays import NULL
-from parsers.columns import text_array
+from heuristics.arrays import NULL, list_parts, numpy, valid, whole
+from parsers.columns import NULL as ABSENT
+from parsers.columns import int_array, text_array
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -59,26 +60,57 @@ def distinct(*columns: npt.NDArray[Any]) -> tuple[Ints, Ints]:
     return example, kind
 
 
-def array(values: npt.NDArray[Any], valid: Bools | None = None) -> pa.Array:
-    """Integers or truth values as an Arrow array, null where not valid.
+def array(values: npt.NDArray[Any], here: Bools | None = None) -> pa.Array:
+    """Integers or truth values as an Arrow array, null where not ``here``.
 
     Made from buffers: `pyarrow.array` would import pandas, which takes longer than a small trace.
     """
-    missing = valid is not None and not valid.all()
-    mask = pa.py_buffer(np.packbits(valid, bitorder="little")) if valid is not None and missing else None
+    mask = None if here is None else _mask(here)
     data = np.packbits(values, bitorder="little") if values.dtype == np.bool_ else np.ascontiguousarray(values)
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [mask, pa.py_buffer(data)])
 
 
-def take(column: pa.ChunkedArray, rows: Ints) -> pa.Array:
-    """Values of a column at the given rows; null where the row is `NULL`."""
-    taken = column.take(array(rows, rows >= 0))
-    return taken.combine_chunks() if isinstance(taken, pa.ChunkedArray) else taken
+def take(column: pa.Array | pa.ChunkedArray, rows: Ints) -> pa.Array:
+    """Values of a column at the given rows; null where the row is `NULL`.
+
+    From the buffers, for the reason that `heuristics.arrays.list_parts` gives.
+    """
+    values = whole(column)
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        return pa.DictionaryArray.from_arrays(take(values.indices, rows), values.dictionary, safe=False)
+    if pa.types.is_list(kind):
+        lengths, items = list_parts(values)
+        here = at(valid(values), rows, False)
+        picked, offsets = _ranges(np.cumsum(lengths) - lengths, lengths, rows)
+        return pa.Array.from_buffers(kind, len(rows), [_mask(here), offsets], children=[take(items, picked)])
+    if not (pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
+        return values.take(array(rows, rows >= 0))
+    here = at(valid(values), rows, False)
+    found = at(numpy(values, 0), rows, 0)
+    return array(found.astype(np.bool_ if pa.types.is_boolean(kind) else kind.to_pandas_dtype()), here)
 
 
-def nullable(values: npt.NDArray[Any], kind: pa.DataType, valid: Bools | None = None) -> pa.Array:
-    """An Arrow array of ``kind``, null where ``valid`` is false (or, without it, where the value is `NULL`)."""
-    return array(values, values != NULL if valid is None else valid).cast(kind)
+def take_rows(table: pa.Table, rows: Ints) -> pa.Table:
+    """The given rows of a table."""
+    return pa.Table.from_arrays([take(column, rows) for column in table.columns], schema=table.schema)
+
+
+def _ranges(begin: Ints, lengths: Ints, rows: Ints) -> tuple[Ints, pa.Buffer]:
+    """The items of the lists at the given rows one after the other, and where each list begins among them."""
+    size = at(lengths, rows, 0)
+    ends = np.cumsum(size)
+    places = np.arange(int(size.sum())) + np.repeat(at(begin, rows, 0) - (ends - size), size)
+    return places, pa.py_buffer(np.concatenate([[0], ends]).astype(np.int32))
+
+
+def _mask(here: Bools) -> pa.Buffer | None:
+    return None if here.all() else pa.py_buffer(np.packbits(here, bitorder="little"))
+
+
+def nullable(values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
+    """An Arrow array of ``kind``, null where the value is `NULL` or does not fit."""
+    return int_array(np.where(values == NULL, ABSENT, values), kind)
 
 
 def texts(values: Sequence[str], number: npt.NDArray[Any]) -> pa.DictionaryArray:

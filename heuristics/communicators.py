@@ -15,11 +15,10 @@ import pyarrow as pa
 
 from heuristics.arrays import codes
 from parsers import tables
-from parsers.nsys.communicators import Place
 
 if TYPE_CHECKING:
     from heuristics.account import Account
-    from parsers.nsys.communicators import Member, NsysWitness
+    from parsers.nsys.communicators import Member, NsysWitness, Place
     from parsers.tables import RankTrace
 
 Source = TypeVar("Source", "RankTrace", "Account")
@@ -109,6 +108,8 @@ def completed(source: Source, named: Iterable[str], found: Across) -> Source:
 
 
 def _place(trace: RankTrace) -> Place:
+    from parsers.nsys.communicators import Place
+
     witness = cast("NsysWitness | None", trace.witness)
     return Place(trace.identity, () if witness is None else witness.members, frozenset(_named(trace)))
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from heuristics.arrays import NULL, codes, ints
 from heuristics.calls import Records
-from heuristics.columns import Bools, Ints, array, distinct, none, nullable, texts
+from heuristics.columns import Bools, Ints, array, distinct, none, nullable, take, texts
 from heuristics.primitives import DIRECTIONS, SEND_RECV, codes_of
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def _places(trace: RankTrace, names: list[str]) -> tuple[Ints, Ints]:
 
 def _with_ranges(table: pa.Table, first: Ints, begin: Ints, end: Ints, size: Ints) -> pa.Table:
     """The records, and a range per all-to-all with what its first message says of the group."""
-    kept = {name: table.column(name).take(array(first)) for name in ("tid", "external_id", "group_name", "group_desc")}
+    kept = {name: take(table.column(name), first) for name in ("tid", "external_id", "group_name", "group_desc")}
     made = kept | {
         "layer": texts(["nvtx"], np.zeros(len(first), dtype=np.int64)),
         "name": texts([_NAME], np.zeros(len(first), dtype=np.int64)),

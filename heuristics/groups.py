@@ -16,6 +16,7 @@ import numpy as np
 from heuristics.arrays import NULL, codes, ints, lists
 from heuristics.columns import Bools, Ints, at, distinct, none
 from parsers import assemble, tables
+from parsers.columns import distinct_values
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -280,7 +281,7 @@ def _old_mentions(records: pa.Table, rows: Ints) -> tuple[Ints, list[Mention]]:
 
 def _mentions(records: pa.Table, rows: Ints) -> tuple[Ints, list[Mention]]:
     """Distinct groups among the given records: a number per row (the last is for `NULL`), and what each number says."""
-    used = np.unique(rows[rows >= 0])
+    used = distinct_values(rows[rows >= 0])
     if not len(used):
         return none(len(rows)), []
     name, names = codes(records, "group_name")

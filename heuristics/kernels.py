@@ -20,6 +20,7 @@ from heuristics.columns import Bools, Ints, at, distinct, first, none
 from heuristics.kernel_table import KernelClass, KernelTable
 from heuristics.labelled import GpuRole
 from heuristics.nvtx_calls import Linked
+from parsers.columns import distinct_values
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -116,7 +117,7 @@ def _kinds(trace: RankTrace, names: KernelTable) -> tuple[Ints, tuple[KernelClas
     name, distinct = codes(trace.gpu_events, "name")
     kinds, values = codes(trace.gpu_events, "kind")
     runs = np.isin(kinds, [code_of(values, "kernel"), code_of(values, "memcpy")])
-    used = np.unique(name[runs])
+    used = distinct_values(name[runs])
     found = {int(number): names.kernel(distinct[number]) for number in used if number >= 0}
     classes = tuple(dict.fromkeys(c for c in found.values() if c is not None))
     index = {c: i for i, c in enumerate(classes)}
@@ -195,7 +196,7 @@ def _without_copies(work: GpuWork, records: Records) -> GpuWork:
     size = ints(records.table, "group_size")
     alone = at(size, work.metadata) == 1
     unknown = work.kind < 0
-    recognised = np.unique(work.linked[~unknown & (work.linked >= 0)])
+    recognised = distinct_values(work.linked[~unknown & (work.linked >= 0)])
     drop = unknown & (alone | np.isin(work.linked, recognised))
     if not drop.any():
         return work

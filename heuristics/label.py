@@ -13,7 +13,7 @@ from heuristics import groups as process_groups
 from heuristics.arguments import Arguments
 from heuristics.arrays import NULL, codes, ints
 from heuristics.calls import Records
-from heuristics.columns import Bools, Ints, array, at, distinct, first, none, nullable, take, texts
+from heuristics.columns import Bools, Ints, array, at, distinct, first, none, nullable, take, take_rows, texts
 from heuristics.dtypes import ITEMSIZE, NAMES
 from heuristics.evidence import gather
 from heuristics.kernel_table import PRIMITIVES, KernelTable
@@ -90,7 +90,7 @@ class _Labeller:
         barrier = at(self.decision.primitive, self.seen.event_call) == BARRIER
         return LabelledRank(
             trace=self.trace,
-            collectives=table.take(array(order)),
+            collectives=take_rows(table, order),
             groups=groups if self.use_names else process_groups.without_descriptions(groups),
             gpu_role=kernels.roles(self.trace, self.seen.work, barrier),
             gpu_call=at(place, self.seen.event_call).astype(np.int32),
@@ -272,7 +272,7 @@ class _Labeller:
             "step": nullable(step, pa.int32()),
             "phase": texts(PHASES, phase),
         }
-        return pa.table({field.name: columns[field.name] for field in tables.COLLECTIVES}).cast(tables.COLLECTIVES)
+        return pa.Table.from_arrays([columns[name] for name in tables.COLLECTIVES.names], schema=tables.COLLECTIVES)
 
     def _library(self) -> pa.Array:
         """Of the kernel; else what the annotation's prefix says (``nccl:all_reduce``)."""

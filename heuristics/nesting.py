@@ -6,6 +6,7 @@ import numpy as np
 
 from heuristics.arrays import NULL
 from heuristics.columns import Bools, Ints
+from parsers.columns import distinct_values
 
 
 def parents(thread: Ints, start: Ints, end: Ints, rank: Ints) -> Ints:
@@ -66,7 +67,7 @@ def above_any(parent: Ints, chosen: Bools) -> Bools:
     out = np.zeros(len(parent), dtype=np.bool_)
     row = parent[chosen]
     while True:
-        row = np.unique(row[row >= 0])
+        row = distinct_values(row[row >= 0])
         row = row[~out[row]]
         if not len(row):
             return out

@@ -21,6 +21,7 @@ from heuristics.view import (
     RankView,
     compact,
 )
+from parsers.columns import distinct_values
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -256,7 +257,7 @@ def _inside_autograd(rank: LabelledRank, launches: npt.NDArray[np.int64]) -> npt
         [t for t, name in threads.items() if AUTOGRAD_THREAD in str(name)] if isinstance(threads, dict) else []
     )
     inside: npt.NDArray[np.bool_] = np.isin(of_call, own_threads)
-    for tid in np.unique(of_call):
+    for tid in distinct_values(of_call):
         own, calls = thread == tid, of_call == tid
         order = np.argsort(start[own], kind="stable")
         reached = np.maximum.accumulate(end[own][order]) if own.any() else end[own]

@@ -17,6 +17,7 @@ from heuristics.arrays import NULL, codes, ints
 from heuristics.columns import Bools, Ints, at, distinct
 from heuristics.primitives import SEND_RECV
 from heuristics.xla import BACKWARD_THUNK, FORWARD_THUNK, backward_stretches
+from parsers.columns import distinct_values
 
 if TYPE_CHECKING:
     from heuristics.labelled import Steps
@@ -115,12 +116,12 @@ def _autograd_threads(trace: RankTrace, tid: Ints, backward: Bools) -> Ints:
     """Threads that only ever run backward: named so, or with backward marks and neither steps nor optimizers."""
     kind, kinds = codes(trace.cpu_marks, "kind")
     callers = [k for k, value in enumerate(kinds) if value in ("step", "optimizer")]
-    main = np.unique(ints(trace.cpu_marks, "tid")[np.isin(kind, callers)])
+    main = distinct_values(ints(trace.cpu_marks, "tid")[np.isin(kind, callers)])
     threads = trace.metadata.get("threads")
     named = [t for t, n in threads.items() if AUTOGRAD_THREAD in str(n)] if isinstance(threads, dict) else []
-    own = np.unique(tid[backward])
+    own = distinct_values(tid[backward])
     own = own[~np.isin(own, main)] if len(main) else own[:0]
-    return np.union1d(own, np.array(named, dtype=np.int64))
+    return distinct_values(np.concatenate([own, np.array(named, dtype=np.int64)]))
 
 
 def _by_order(steps: Steps, backward: Ints, optimized: Ints, asked: Ints) -> Ints:

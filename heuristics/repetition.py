@@ -11,6 +11,7 @@ import numpy as np
 
 from heuristics.arrays import NULL
 from heuristics.columns import Ints, none
+from parsers.columns import distinct_values
 
 _LONGEST_PERIOD = 4096
 """Calls in one repetition of a stream's work that are looked for."""
@@ -32,7 +33,7 @@ def believed(name: Ints, by_name: Ints, known: Ints) -> Ints:
         Per call, a primitive or `NULL`.
     """
     out = by_name.copy()
-    for number in np.unique(name[(known == NULL) & (name != NULL)]):
+    for number in distinct_values(name[(known == NULL) & (name != NULL)]):
         mine = name == number
         stood_for, count = np.unique(known[mine & (known != NULL)], return_counts=True)
         left = mine & (known == NULL)
@@ -59,7 +60,7 @@ def by_period(lane: Ints, start: Ints, name: Ints, primitive: Ints) -> Ints:
         Per call, the primitive that its repetitions have, for those not known so far; else `NULL`.
     """
     out = none(len(primitive))
-    for number in np.unique(lane[(lane != NULL) & (primitive == NULL)]):
+    for number in distinct_values(lane[(lane != NULL) & (primitive == NULL)]):
         rows = np.flatnonzero(lane == number)
         rows = rows[np.argsort(start[rows], kind="stable")]
         found = _filled(name[rows], primitive[rows])

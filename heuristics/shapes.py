@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from heuristics.arrays import NULL, code_of, numpy
-from heuristics.columns import Bools, Ints, array, at, none
+from heuristics.arrays import NULL, code_of, list_parts, numpy
+from heuristics.columns import Bools, Ints, at, none, take
 from heuristics.dtypes import NAMES, normalise
 from heuristics.kernel_table import LAYOUTS
+from parsers.columns import Names
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,18 +76,13 @@ def sizes(records: pa.Table, layout: Ints) -> Sizes:
 
 def shapes(records: pa.Table, tensor: Ints) -> pa.ListArray:
     """The sizes of one tensor per row, given as `Sizes.tensor`; null for `NULL`."""
-    import pyarrow as pa
-
-    _, inner = _lists(records, "input_dims")
-    if not len(inner):
-        return pa.nulls(len(tensor), pa.list_(pa.int64()))
-    return inner.take(array(tensor, tensor >= 0))
+    return take(list_parts(records.column("input_dims"))[1], tensor)
 
 
 def leading(records: pa.Table, tensor: Ints) -> Ints:
     """Dimension 0 of one tensor per row, given as `Sizes.tensor`; `NULL` for `NULL` and for scalars."""
     _, _, _, width = _tensors(records)
-    flat = numpy(_lists(records, "input_dims")[1].flatten())
+    flat = numpy(list_parts(list_parts(records.column("input_dims"))[1])[1])
     begin = np.cumsum(width) - width
     return at(flat, np.where(at(width, tensor, 0) > 0, at(begin, tensor), NULL))
 
@@ -132,11 +128,11 @@ def _total(numel: Ints, width: Ints, start: Ints, length: Ints, where: Bools, is
 
 def _tensors(records: pa.Table) -> tuple[Ints, Ints, Ints, Ints]:
     """First tensor and number of tensors of every record; elements and dimensions of every tensor."""
-    count, inner = _lists(records, "input_dims")
+    count, inner = list_parts(records.column("input_dims"))
     if not len(inner):
         return np.zeros_like(count), count, np.empty(0, np.int64), np.empty(0, np.int64)
-    width = numpy(inner.value_lengths(), 0)
-    flat = numpy(inner.flatten())
+    width, items = list_parts(inner)
+    flat = numpy(items)
     numel = np.ones(len(width), dtype=np.int64)
     filled = width > 0
     if filled.any():
@@ -146,26 +142,17 @@ def _tensors(records: pa.Table) -> tuple[Ints, Ints, Ints, Ints]:
 
 def _types(records: pa.Table) -> tuple[Ints, Ints, Ints, Bools]:
     """First type and number of types of every record; of every type, its element type and whether it is a list."""
-    count, inner = _lists(records, "input_types")
-    encoded = inner.dictionary_encode()
-    names = encoded.dictionary.to_pylist()
-    index = numpy(encoded.indices)
+    count, inner = list_parts(records.column("input_types"))
+    distinct = Names()
+    index = distinct.codes(inner.to_pylist())
+    names = list(distinct)
     known = [NULL if (dtype := normalise(name)) is None else NAMES.index(dtype) for name in names]
     kind = np.array([*known, NULL], dtype=np.int64)[index]
     return np.cumsum(count) - count, count, kind, np.asarray(index == code_of(names, "TensorList"), dtype=np.bool_)
 
 
-def _lists(records: pa.Table, name: str) -> tuple[Ints, pa.Array]:
-    """Length of every row's list, and the items of all of them."""
-    import pyarrow as pa
-
-    column = records.column(name)
-    column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
-    return numpy(column.value_lengths(), 0), column.flatten()
-
-
 def _product(records: pa.Table, left: Ints, right: Ints, nelems: Ints) -> Ints:
     """Elements of the matrix products ``left @ right``: the last dimension of one replaces that of the other."""
-    _, dims = _lists(records, "input_dims")
+    dims = list_parts(records.column("input_dims"))[1]
     last = [[dims[int(row)].as_py()[-1] for row in rows] for rows in (left, right)]  # one row a fused operator: few
     return nelems // np.array(last[0], dtype=np.int64) * np.array(last[1], dtype=np.int64)

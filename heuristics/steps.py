@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from heuristics.arrays import NULL, ints
-from heuristics.columns import Bools, Ints, distinct
+from heuristics.columns import Bools, Ints, array, distinct
 from heuristics.labelled import Steps
 from heuristics.step_inference import inferred_edges
 from parsers import tables
@@ -97,4 +97,4 @@ def _table(edges: Ints) -> pa.Table:
     import pyarrow as pa
 
     columns = [np.arange(len(edges)), edges[:, 0], edges[:, 1] - edges[:, 0]]
-    return pa.table(dict(zip(tables.STEPS.names, columns, strict=True))).cast(tables.STEPS)
+    return pa.Table.from_arrays([array(column) for column in columns], schema=tables.STEPS)

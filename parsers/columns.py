@@ -230,6 +230,17 @@ def _arrow(values: npt.NDArray[Any], kind: pa.DataType, shared: Names | Lists | 
     return list_array(lists, values, kind)
 
 
+def distinct_values(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The different values of a vector in ascending order.
+
+    As `numpy.unique`, which imports `numpy.ma` to ask whether the vector is masked: longer than a small trace takes.
+    """
+    ordered = np.sort(values)
+    new = np.ones(len(ordered), dtype=np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=new[1:])
+    return ordered[new]
+
+
 def int_array(values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
     """Integers with `NULL` for null; a value that does not fit ``kind`` is null as well."""
     valid = values != NULL

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from parsers import tables
-from parsers.columns import NULL
+from parsers.columns import NULL, distinct_values
 from parsers.elements import Elements
 from parsers.errors import InputError
 from parsers.kineto_comm import COMM_LAYERS
@@ -110,7 +110,7 @@ def _trace(source: Source, rows: Rows, header: Header, health: Health, part: Par
 
 def _metadata(rows: Rows, header: Header, part: Part) -> dict[str, object]:
     """Header keys worth keeping, and ``threads`` (tid -> name), ``window_ns`` (of the capture), ``process_label``."""
-    on_gpu = set(np.unique(rows.gpu.column("pid")).tolist()) if rows.gpu.rows else set()
+    on_gpu = set(distinct_values(rows.gpu.column("pid")).tolist()) if rows.gpu.rows else set()
     threads = {
         tid: name
         for (pid, tid), name in rows.threads.items()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from parsers.columns import NULL, Columns
+from parsers.columns import NULL, Columns, distinct_values
 from parsers.kineto_rows import Rows
 from parsers.rank_identity import rank_from_label
 
@@ -107,9 +107,9 @@ def _concatenated(rows: Rows) -> list[Part]:
 def _active_pids(rows: Rows) -> list[int]:
     """Processes that put work on a GPU, or that communicated where no GPU was used, in order of the file."""
     if rows.gpu.rows:
-        return np.unique(rows.launches.column("pid")).tolist() if rows.launches.rows else []
+        return distinct_values(rows.launches.column("pid")).tolist() if rows.launches.rows else []
     on_cpu = rows.comm.column("gpu_event") == NULL
-    return np.unique(rows.comm.column("pid")[on_cpu]).tolist() if rows.comm.rows else []
+    return distinct_values(rows.comm.column("pid")[on_cpu]).tolist() if rows.comm.rows else []
 
 
 def _owners(rows: Rows, active: list[int]) -> dict[tuple[int, int], int]:

@@ -8,6 +8,11 @@ PROVES = ("time", "operation", "bytes", "dtype", "members", "group_id", "link", 
 """What a source may say of a collective: when it ran and for how long, which operation, how many bytes of which type,
 which ranks took part, an identity of the group that is equal on all of its ranks, over which wire, and who wrote it."""
 
+NSYS_REPORTS = (".nsys-rep", ".qdrep", ".qdstrm")
+"""Names of reports in the own format of Nsight Systems, which has no published signature."""
+
+_JSON_BEGINS = (b"{", b"[{")
+
 
 @dataclass(frozen=True)
 class KnownFormat:
@@ -19,6 +24,12 @@ class KnownFormat:
         module: the parser; it offers ``sniff(head)`` and ``read(source)``.
         detected_by: what in the first block gives it away.
         proves: per entry of `PROVES`, what the source says; an empty text for nothing.
+        json_words: what a block that begins as JSON mentions if it is of this format, one of them at least; none if the
+            format is never JSON. What mentions none is refused without importing the parser, which for a small trace
+            takes longer than reading it. None where words do not tell.
+        within: bytes in which the words are looked for; 0 for the whole block.
+        suffixes: names of files that are of this format whatever their content looks like.
+        directories: whether a directory may be of this format.
     """
 
     name: str
@@ -26,6 +37,17 @@ class KnownFormat:
     module: str
     detected_by: str
     proves: tuple[str, str, str, str, str, str, str, str]
+    json_words: tuple[bytes, ...] | None = None
+    within: int = 4096
+    suffixes: tuple[str, ...] = ()
+    directories: bool = False
+
+    def possible(self, head: bytes) -> bool:
+        """Whether the first block of a file, decompressed, may be of this format; its parser has the last word."""
+        if self.json_words is None or not head.startswith(_JSON_BEGINS):
+            return True
+        here = head[: self.within] if self.within else head
+        return any(word in here for word in self.json_words)
 
 
 KNOWN = (
@@ -44,6 +66,9 @@ KNOWN = (
             "",
             "launcher, communicator, file",
         ),
+        json_words=(b'"table"', b'"Type"', b'"data"'),
+        suffixes=NSYS_REPORTS,
+        directories=True,
     ),
     KnownFormat(
         "summary",
@@ -51,6 +76,7 @@ KNOWN = (
         "parsers.summary",
         "Parquet whose metadata say commlens_summary",
         ("yes", "yes", "yes", "yes", "yes", "yes", "", "yes"),
+        json_words=(),
     ),
     KnownFormat(
         "flight_recorder",
@@ -58,6 +84,8 @@ KNOWN = (
         "parsers.flight_recorder",
         "a pickle, or a JSON object or list, whose text names profiling_name, pg_config or collective_seq_id",
         ("when asked for; duration with timing on", "yes", "shapes", "yes", "all", "group name", "", "file, groups"),
+        json_words=(b"profiling_name", b"pg_status", b"collective_seq_id"),
+        within=0,
     ),
     KnownFormat(
         "nccl_log",
@@ -74,6 +102,7 @@ KNOWN = (
             "yes",
             "label or communicator",
         ),
+        json_words=(),
     ),
     KnownFormat(
         "nccl_inspector",
@@ -81,6 +110,7 @@ KNOWN = (
         "parsers.nccl_inspector",
         "JSON lines whose first has header, coll_perf or p2p_perf",
         ("duration", "yes", "yes", "", "", "communicator id", "", "in the communicator"),
+        json_words=(b'"header"', b'"coll_perf"', b'"p2p_perf"', b'"proxy_trace"', b"\nnccl_"),
     ),
     KnownFormat(
         "nccl_profiler",
@@ -88,6 +118,11 @@ KNOWN = (
         "parsers.nccl_profiler",
         "rows with cat GROUP, COLL, P2P, ... of Chrome's asynchronous events; objects with comm_hash",
         ("duration with GPU rows", "yes", "yes", "yes", "", "communicator id", "proxy: network", "in the communicator"),
+        json_words=(
+            *(b'"' + category for category in (b"GROUP", b"COLL", b"P2P", b"KERNEL_LAUNCH", b"PROXY", b"NET", b"GPU")),
+            b'"comm_hash"',
+        ),
+        within=16384,
     ),
     KnownFormat(
         "deepspeed_log",
@@ -95,6 +130,8 @@ KNOWN = (
         "parsers.deepspeed_log",
         "the header of its summary, a `comm op:` line, or JSON with summary and msg_size_bytes",
         ("distorted duration", "yes", "rounded", "", "", "", "", "in verbose lines"),
+        json_words=(b'"msg_size_bytes"',),
+        within=0,
     ),
     KnownFormat(
         "execution_trace",
@@ -102,6 +139,7 @@ KNOWN = (
         "parsers.chakra",
         "a JSON object whose first key is schema with a version, one with workload_graph, or length-prefixed protobuf",
         ("of Chakra's kernels", "yes", "yes", "of PyTorch's", "declared ones", "group name", "", "file, groups"),
+        json_words=(b'"schema"', b'"workload_graph"'),
     ),
     KnownFormat(
         "kineto",

@@ -130,7 +130,7 @@ class NcclLog:
 
 def sniff(head: bytes) -> bool:
     """Whether a line at the beginning comes from NCCL or RCCL."""
-    return _SIGN.search(head) is not None and not head.startswith((b"{", b"[{", b"\x80", b"SQLite"))
+    return not head.startswith((b"{", b"[{", b"\x80", b"SQLite")) and _SIGN.search(head) is not None
 
 
 def read(source: Source) -> list[RankTrace]:

@@ -55,11 +55,13 @@ class Format:
 
     def sniff(self, head: bytes) -> bool:
         """Whether the first block of a file, decompressed, looks like this format."""
-        return self.parser.sniff(head)
+        return self.known.possible(head) and self.parser.sniff(head)
 
     def takes(self, path: Path) -> bool:
         """Whether a directory or file is of this format, whatever its content looks like."""
-        return hasattr(self.parser, "takes") and cast(PathParser, self.parser).takes(path)
+        if path.suffix not in self.known.suffixes and not (self.known.directories and path.is_dir()):
+            return False
+        return cast(PathParser, self.parser).takes(path)
 
     def belongs(self, path: Path, head: bytes) -> bool:
         """Whether a local file with such a first block is of this format."""

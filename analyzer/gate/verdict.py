@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.metadata import version
 
 import msgspec
 
+from analyzer import __version__
 from analyzer.gate.against import against, per_token
 from analyzer.gate.attribution import Attribution, CollectiveChange, attribute, collective_changes
 from analyzer.gate.comparable import Difference, differences
@@ -79,7 +79,7 @@ def compare(baseline: Record | None, current: Record, policy: Policy | None = No
     whole = baseline is not None and not blocked and not divided
     return Comparison(
         schema_version=SCHEMA_VERSION,
-        tool=Tool(name="commlens", version=version("commlens")),
+        tool=Tool(name="commlens", version=__version__),
         verdict=verdict,
         exit_code=_exit_code(verdict, policy),
         reason=reason,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from analyzer.intervals import Bools, Ints
+from parsers.columns import distinct_values
 
 IDENTITY = 5
 """Columns that say which collective a call is part of; the first of them is one of the three below."""
@@ -87,7 +88,7 @@ def whole(tables: Sequence[Ints], ranks: int) -> Meetings:
     key = _numbered(table[:, :IDENTITY])
     size, rank = table[:, IDENTITY], table[:, IDENTITY + 1]
     count = np.bincount(key)
-    distinct = np.bincount(np.unique(key * max(ranks, 1) + rank) // max(ranks, 1), minlength=len(count))
+    distinct = np.bincount(distinct_values(key * max(ranks, 1) + rank) // max(ranks, 1), minlength=len(count))
     complete = (count[key] == size) & (distinct[key] == size) & agreed(table, key)
     chosen = table[complete]
     key = _numbered(chosen[:, :IDENTITY])

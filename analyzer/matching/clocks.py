@@ -9,6 +9,7 @@ import numpy as np
 from analyzer.intervals import Bools, Floats, Ints
 from analyzer.matching.calls import BY_ENDS, Meetings
 from analyzer.matching.collectives import SYMMETRIC
+from parsers.columns import distinct_values
 
 ENOUGH = 3
 """Matched collectives a rank must have: with fewer, nothing is left to check its clock offset against."""
@@ -147,7 +148,7 @@ def _offsets(key: Ints, rank: Ints, end: Floats, part: Ints) -> Floats:
 def _drift(rank: Ints, end: Ints, left: Floats, ranks: int) -> Floats:
     """ns per ns by which each clock runs fast, against the clocks in the middle; 0 where it does not stand out."""
     slope, seen = np.zeros(ranks), np.zeros(ranks, dtype=np.bool_)
-    for one in np.unique(rank).tolist():
+    for one in distinct_values(rank).tolist():
         mine = np.flatnonzero(rank == one)
         if len(mine) < ENOUGH_FOR_DRIFT:
             continue

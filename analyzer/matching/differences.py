@@ -15,6 +15,7 @@ from analyzer.matching.calls import BY_SEQUENCE, IDENTITY
 from analyzer.matching.collectives import KINDS
 from analyzer.summary.model import RankSummary
 from heuristics.arrays import NULL
+from parsers.columns import distinct_values
 
 MISSING, TYPE, SIZE, DTYPE = (
     "UNDECIDED",
@@ -96,8 +97,8 @@ def _missing(key: Ints, every: Ints, ranks: Sequence[RankSummary]) -> Difference
     for at, who in enumerate(pair % width):
         of_group = np.flatnonzero(group[first] == pair[at] // width)
         inside = of_group[(seq[first][of_group] > low[at]) & (seq[first][of_group] < high[at])]
-        have = np.unique(key[(code == at)])
-        for one in np.setdiff1d(inside, have).tolist():
+        have = distinct_values(key[(code == at)])
+        for one in distinct_values(inside[~np.isin(inside, have)]).tolist():
             lacking.setdefault(one, set()).add(int(who))
     if not lacking:
         return None
@@ -118,7 +119,7 @@ def _described(
     if not len(keys):
         return None
     mine = np.flatnonzero(key == keys[0])
-    who = np.unique(every[np.isin(key, keys)][:, IDENTITY + 1]).tolist()
+    who = distinct_values(every[np.isin(key, keys)][:, IDENTITY + 1]).tolist()
     return Difference(
         state,
         tuple(sorted(r for p in who if (r := ranks[p].rank) is not None)),

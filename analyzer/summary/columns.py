@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from heuristics.arrays import numpy
+from heuristics.arrays import numpy, whole
 from parsers import tables
-from parsers.columns import text_array
+from parsers.columns import distinct_values, text_array
 
 WORDS = ".words"
 INTEGERS = (
@@ -72,7 +72,7 @@ def packed(prefix: str, table: pa.Table) -> dict[str, pa.Array]:
     """A rank's table as columns of one row."""
     out: dict[str, pa.Array] = {}
     for name in table.column_names:
-        column = whole(table, name)
+        column = whole(table.column(name))
         if pa.types.is_dictionary(column.type):
             out[prefix + name + WORDS] = one(column.dictionary)
             column = column.indices
@@ -98,10 +98,10 @@ def compact_words(table: pa.Table) -> pa.Table:
     for place, field in enumerate(table.schema):
         if not pa.types.is_dictionary(field.type):
             continue
-        column = whole(table, field.name)
+        column = whole(table.column(field.name))
         indices = column.indices
         codes = numpy(indices)
-        used = np.unique(codes[codes >= 0])
+        used = distinct_values(codes[codes >= 0])
         if len(used) == len(column.dictionary):
             continue
         new = np.full(len(column.dictionary) + 1, -1, dtype=np.int32)
@@ -132,17 +132,6 @@ def one(values: pa.Array) -> pa.Array:
     return pa.ListArray.from_arrays(offsets, values)
 
 
-def whole(table: pa.Table, name: str) -> pa.Array:
-    """A column as one array, whatever it is made of."""
-    column = table.column(name)
-    if pa.types.is_dictionary(column.type):
-        column = column.unify_dictionaries()
-    if not column.num_chunks:
-        return pa.nulls(0, column.type)
-    joined = column.combine_chunks()
-    return joined.chunk(0) if isinstance(joined, pa.ChunkedArray) else joined
-
-
 class Rows:
     """Access to the lists of a summary table."""
 
@@ -153,7 +142,7 @@ class Rows:
     def values(self, name: str, row: int) -> pa.Array:
         """The list of one rank."""
         if name not in self._columns:
-            column = whole(self._table, name)
+            column = whole(self._table.column(name))
             self._columns[name] = (column.offsets.to_pylist(), column.values)
         offsets, values = self._columns[name]
         return values.slice(offsets[row], offsets[row + 1] - offsets[row])

@@ -14,6 +14,7 @@ from analyzer.intervals import NOTHING, Ints, Spans
 from analyzer.step_marks import launched
 from heuristics.arrays import NULL, code_of, codes, ints
 from heuristics.labelled import GpuRole, LabelledRank
+from parsers.columns import distinct_values
 
 KEPT = 8
 """Names of host activity that are kept, by the time they took: what holds up every call is among the longest."""
@@ -211,7 +212,7 @@ def _taxes(rank: LabelledRank, work: GpuWork, line: Timeline) -> tuple[Tax, ...]
     name = name[compute]
     alone, beside = share <= ALONE, share >= BESIDE
     out = []
-    for one in np.intersect1d(name[alone], name[beside]).tolist():
+    for one in distinct_values(name[alone & np.isin(name, name[beside])]).tolist():
         free, taxed = length[alone & (name == one)], length[beside & (name == one)]
         if min(len(free), len(taxed)) < 2 or not (_steady(free) and _steady(taxed)):
             continue

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from parsers.errors import InputError
-from parsers.nsys.communicators import Place
+from parsers.known_formats import NSYS_REPORTS
 from parsers.nsys.detect import (
     ARROW_STREAM,
-    REPORT_SUFFIXES,
+    MAGIC,
     is_arrow,
     is_export_directory,
     is_export_file,
@@ -22,14 +23,14 @@ from parsers.nsys.detect import (
     is_tables_directory,
     worth_a_look,
 )
-from parsers.nsys.reader import FORMAT, read_places, read_store
-from parsers.nsys.report import exported
-from parsers.nsys.sqlite_store import MAGIC, SqliteStore
-from parsers.nsys.store import Store
 from parsers.source import BLOCK_BYTES, Source, open_source, peek
-from parsers.tables import RankTrace
 
-__all__ = ["FORMAT", "belongs", "places", "read", "read_path", "sniff", "takes"]
+if TYPE_CHECKING:
+    from parsers.nsys.communicators import Place
+    from parsers.nsys.store import Store
+    from parsers.tables import RankTrace
+
+__all__ = ["belongs", "places", "read", "read_path", "sniff", "takes"]
 
 
 def sniff(head: bytes) -> bool:
@@ -46,7 +47,7 @@ def takes(path: Path) -> bool:
     """Whether a path is known without its content: a directory of tables, or a report in nsys's own format."""
     if path.is_dir():
         return is_export_directory(path) or is_tables_directory(path)
-    return path.suffix in REPORT_SUFFIXES and path.is_file()
+    return path.suffix in NSYS_REPORTS and path.is_file()
 
 
 def read(source: Source) -> list[RankTrace]:
@@ -58,6 +59,8 @@ def read(source: Source) -> list[RankTrace]:
     Raises:
         InputError: it is not from Nsight Systems, is damaged, or holds nothing of interest.
     """
+    from parsers.nsys.reader import read_store
+
     with _opened(source) as store:
         return read_store(store, Path(source.name), source.name, source.file_bytes)
 
@@ -73,8 +76,10 @@ def read_path(path: Path, name: str) -> list[RankTrace]:
         InputError: as `read`; of a report, that nsys is needed, with the command to run.
     """
     if not path.is_dir():
-        with open_source(exported(path, name)) as source:
+        with open_source(_exported(path, name)) as source:
             return [replace(trace, path=name) for trace in read(source)]
+    from parsers.nsys.reader import read_store
+
     size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     return read_store(_opened_directory(path, name), path, name, size)
 
@@ -88,16 +93,29 @@ def places(path: str) -> list[Place]:
     local = Path(path)
     if "://" in path or not local.exists():
         return []
+    whole = takes(local)
     if local.is_dir():
-        return read_places(_opened_directory(local, path), local, path) if takes(local) else []
-    file = exported(local, path) if takes(local) else local
+        return _places(_opened_directory(local, path), local, path) if whole else []
+    file = _exported(local, path) if whole else local
     if not worth_a_look(file):
         return []
     head = peek(file)
     if not sniff(head) or not belongs(file, head):
         return []
     with open_source(file) as source, _opened(source) as store:
-        return read_places(store, local, path)
+        return _places(store, local, path)
+
+
+def _places(store: Store, path: Path, name: str) -> list[Place]:
+    from parsers.nsys.reader import read_places
+
+    return read_places(store, path, name)
+
+
+def _exported(path: Path, name: str) -> Path:
+    from parsers.nsys.report import exported
+
+    return exported(path, name)
 
 
 @contextmanager
@@ -117,6 +135,8 @@ def _opened(source: Source) -> Iterator[Store]:
 
                 yield stream_store(file, source.name)
                 return
+            from parsers.nsys.sqlite_store import SqliteStore
+
             store = SqliteStore(file, source.name)
             try:
                 yield store

@@ -6,13 +6,12 @@ import re
 from pathlib import Path
 
 from parsers.nsys.schema import is_export
-from parsers.nsys.sqlite_store import MAGIC, tables_of
+
+MAGIC = b"SQLite format 3\x00"
+"""How an SQLite database begins."""
 
 ARROW_STREAM = b"\xff\xff\xff\xff"
 """How an Arrow stream begins; those of nsys name their table."""
-
-REPORT_SUFFIXES = (".nsys-rep", ".qdrep", ".qdstrm")
-"""Names of reports in nsys's own format, which has no published signature."""
 
 _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ")
 _TABLE_FILES = (".parquet", ".arrow")
@@ -27,6 +26,8 @@ _PRINTED_NAME = re.compile(r"(?:nvtx_pushpop|nvtx_gpu_proj|cuda_gpu|cuda_kern_ex
 
 def is_export_file(path: Path) -> bool:
     """Whether a database is an export."""
+    from parsers.nsys.sqlite_store import tables_of
+
     return is_export(tables_of(path))
 
 

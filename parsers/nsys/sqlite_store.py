@@ -17,8 +17,6 @@ from parsers.nsys.conditions import Condition, OneOf
 from parsers.nsys.schema import COLUMNS, STRINGS, is_export, real_names
 from parsers.nsys.store import BLOCK_ROWS, LARGEST_PAYLOAD, LONGEST_NAME, LONGEST_TEXT, Block, as_int
 
-MAGIC = b"SQLite format 3\x00"
-
 _LARGEST_VALUE = 1 << 28
 _IDS_AT_ONCE = 4096
 _ALLOWED = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ})

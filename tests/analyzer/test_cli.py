@@ -207,18 +207,32 @@ def test_a_closed_pipe_is_silent(job: Path) -> None:
 
 @pytest.mark.parametrize("option", ["--version", "--help"])
 def test_nothing_heavy_is_imported_before_it_is_needed(option: str) -> None:
-    code = f"""
+    imported = _imported_by([option])
+    assert not {"numpy", "pyarrow", "pandas", "matplotlib", "rich", "msgspec", "yaml"} & imported
+
+
+def test_an_analysis_imports_no_more_than_it_uses(job: Path, tmp_path: Path) -> None:
+    trace = sorted(job.glob("*.json*"))[0]
+    imported = _imported_by([str(trace), "--format", "json", "-o", str(tmp_path / "out.json"), "--workers", "1", "-q"])
+    assert {"numpy", "pyarrow", "msgspec"} <= imported
+    unused = {"pandas", "matplotlib", "rich", "yaml", "sqlite3", "pyarrow.compute", "numpy.ma", "importlib.metadata"}
+    assert not unused & imported
+
+
+def _imported_by(arguments: list[str]) -> set[str]:
+    code = """
 import sys
 from analyzer.cli import main
 try:
-    main([{option!r}])
-except SystemExit:
-    pass
-heavy = {{"numpy", "pyarrow", "pandas", "matplotlib", "rich", "msgspec", "yaml"}} & set(sys.modules)
-sys.exit(f"imported {{heavy}}" if heavy else 0)
+    main(sys.argv[1:])
+except SystemExit as end:
+    assert not end.code
+print(file=sys.stderr)
+print(*sys.modules, file=sys.stderr)
 """
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert (result.returncode, result.stderr) == (0, "")
+    command = [sys.executable, "-c", code, *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    return set(result.stderr.splitlines()[-1].split())
 
 
 def test_predict_prints_the_closed_forms() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -71,3 +73,30 @@ def test_every_format_says_what_it_can_prove() -> None:
         assert known.known.detected_by
         assert callable(known.parser.sniff)
         assert callable(known.parser.read)
+
+
+def test_the_quick_refusal_never_contradicts_a_parser(shared: Path, sample_traces: Path) -> None:
+    files = [*(shared / "data/formats").rglob("*"), *sample_traces.rglob("*.json.gz")]
+    claimed: set[str] = set()
+    for path in (file for file in files if file.is_file() and file.stat().st_size):
+        head = peek(path, 1 << 19)
+        for known in formats():
+            assert known.sniff(head) == known.parser.sniff(head), (known.name, path)
+            claimed |= {known.name} if known.sniff(head) else set()
+    assert claimed == {known.name for known in KNOWN}
+    for known in formats():
+        assert hasattr(known.parser, "takes") == bool(known.known.suffixes or known.known.directories)
+
+
+def test_a_trace_is_recognised_without_importing_the_other_parsers(sample_traces: Path) -> None:
+    trace = next((sample_traces / "tp2_pp2_dp2").glob("rank0*.json.gz"))
+    program = (
+        "import sys\n"
+        "from parsers import read\n"
+        "read(sys.argv[1])\n"
+        "print(*(name for name in sys.modules if name.startswith('parsers.')))"
+    )
+    run = subprocess.run([sys.executable, "-c", program, str(trace)], capture_output=True, text=True, check=True)
+    imported = set(run.stdout.split())
+    assert "parsers.kineto" in imported
+    assert not imported & {known.module for known in KNOWN if known.name != "kineto"}
