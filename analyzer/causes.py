@@ -2,11 +2,12 @@
 
 A call that was exposed is first cut in two, waiting and transfer, where its arrivals are known. Waiting is the doing of
 whoever came last (in a pipeline: of the bubble). What remains is charged to the first cause that applies, from the one
-that needs no opinion to the one that does:
+that needs no opinion to the one that does; where arrivals are not known, a call that would be charged to latency or
+design is first cut at what the shortest of its kind took (`analyzer.least_waits`), for the rest was waiting:
 
-1. on the compute stream: nothing could run beside it;
+1. on the compute stream: nothing could run beside it, though it could on a stream of its own;
 2. behind another collective: it stood in its stream until one of another group was done;
-3. latency: its payload is too small for bandwidth to matter;
+3. latency: its payload is too small for bandwidth to matter (of a CPU operator, which is waiting as well: undivided);
 4. launched late: the GPU had run dry before the CPU asked for it, and it could have run beside compute;
 5. slow link: the part of it beyond what the same payload takes on the other groups' links;
 6. not prefetched: a parameter gather without compute beside it;
@@ -23,12 +24,13 @@ import numpy as np
 
 from analyzer import intervals
 from analyzer.intervals import Bools, Ints, apportion
+from analyzer.least_waits import least_waits
 from analyzer.measured import Measured
 from analyzer.model import Exposure
-from heuristics.arrays import NULL, codes, ints
+from heuristics.arrays import NULL, code_of, codes, ints
 from parsers.columns import distinct_values
 
-WAIT, BUBBLE, STREAM, SERIAL, LATENCY, LATE, LINK, PREFETCH, BUCKET, DESIGN, OTHER = CAUSES = (
+WAIT, BUBBLE, STREAM, SERIAL, LATENCY, LATE, LINK, PREFETCH, BUCKET, DESIGN, OTHER, UNDIVIDED = CAUSES = (
     "waiting for another rank",
     "pipeline bubble",
     "on the compute stream",
@@ -40,7 +42,27 @@ WAIT, BUBBLE, STREAM, SERIAL, LATENCY, LATE, LINK, PREFETCH, BUCKET, DESIGN, OTH
     "last bucket",
     "on the critical path by design",
     "not beside any call",
+    "waiting or moving data",
 )
+
+SLUGS = {
+    WAIT: "waiting",
+    BUBBLE: "bubble",
+    STREAM: "stream",
+    SERIAL: "serialised",
+    LATENCY: "latency",
+    LATE: "late_launch",
+    LINK: "slow_link",
+    PREFETCH: "no_prefetch",
+    BUCKET: "last_bucket",
+    DESIGN: "by_design",
+    OTHER: "unknown",
+    UNDIVIDED: "undivided",
+}
+"""The causes as the document and the findings name them."""
+
+BOUNDED = tuple(CAUSES.index(cause) for cause in (LATENCY, DESIGN))
+"""Causes that say a call had to take as long as it did: not what it took longer than the shortest of its kind."""
 
 SMALL_BYTES = 65_536
 """Payload up to which a collective's time does not depend on its size: the first plateau of nccl-tests on NVLink and
@@ -132,7 +154,8 @@ def _pieces(rank: Measured, dims: Sequence[str], slower: Ints | None) -> _Pieces
     cause = cause_of_calls(rank)
     call = line.comm_call
     dim = np.array([dims.index(d) for d in rank.dims] + [dims.index("unknown")], dtype=np.int64)[call]
-    waited = np.append(np.maximum(rank.wait_ns, 0), 0)[call]
+    bounded = np.where(np.isin(cause, BOUNDED), least_waits(rank), 0)
+    waited = np.append(np.maximum(rank.wait_ns, 0) + bounded, 0)[call]
     until = np.append(line.call_start, 0)[call] + waited
     cut = np.where(call >= 0, np.clip(until, line.comm_start, line.comm_end), line.comm_start)
     extra = np.zeros(len(call), dtype=np.int64) if slower is None else np.append(slower, 0)[call]
@@ -161,9 +184,9 @@ def cause_of_calls(rank: Measured) -> Ints:
     primitive, primitives = codes(table, "primitive")
     size = ints(table, "size_bytes")
     rules = (
-        (_on_compute_stream(rank), STREAM),
+        (~serial & _on_compute_stream(rank), STREAM),
         (_behind_another(rank, family), SERIAL),
-        ((size != NULL) & (size <= SMALL_BYTES), LATENCY),
+        ((size != NULL) & (size <= SMALL_BYTES), LATENCY if rank.source.on_gpu else UNDIVIDED),
         (~serial & (_dry(rank) > QUEUED_NS) & _after_compute(rank), LATE),
         (~serial & _is(primitive, primitives, GATHERS), PREFETCH),
         (~serial & _is(primitive, primitives, REDUCES) & _tail(rank, family), BUCKET),
@@ -219,10 +242,11 @@ def _tail(rank: Measured, family: Ints) -> Bools:
 
 
 def _on_compute_stream(rank: Measured) -> Bools:
-    """NCCL calls on a rank whose NCCL time is mostly on streams that also compute."""
-    shared, total = rank.source.nccl_ns
-    calls = rank.source.collectives.num_rows
-    return np.full(calls, bool(total and shared > total / 2), dtype=np.bool_)
+    """NCCL calls on a stream that also computes."""
+    table = rank.source.collectives
+    library, names = codes(table, "library")
+    found: Bools = np.isin(ints(table, "stream"), rank.source.host.streams) & (library == code_of(names, "nccl"))
+    return found
 
 
 def _behind_another(rank: Measured, family: Ints) -> Bools:

@@ -23,6 +23,11 @@ FITS = 0.25
 """Median relative error up to which the line is believed; protocols change with size, and then it is not one line."""
 
 
+TELLS = 0.5
+"""Share of the latency by which the largest payload must take longer than the smallest: twice the error of a line that
+is believed."""
+
+
 @dataclass(frozen=True)
 class Fit:
     """One kind of transfer.
@@ -78,6 +83,9 @@ def _line(sent: Floats, ns: Floats) -> tuple[float, float, float] | None:
     slope = float(np.median((typical[b] - typical[a]) / (sizes[b] - sizes[a])))
     latency = float(np.median(typical - slope * sizes))
     if slope <= 0 or latency < 0:
+        return None
+    # Where bytes hardly change the time there is a latency, and any bandwidth would do.
+    if slope * (sent.max() - sent.min()) < TELLS * latency:
         return None
     error = float(np.median(np.abs(latency + slope * sent - ns) / ns))
     return (round(latency / 1000, 3), round(1 / slope, 3), round(error, 4)) if error <= FITS else None

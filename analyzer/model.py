@@ -171,6 +171,48 @@ class RankExposure(_Doc, frozen=True, kw_only=True):
     by_dimension: dict[str, DimensionTime]
 
 
+class ExposedCause(_Doc, frozen=True, kw_only=True):
+    """Exposed time of one dimension with one cause; those of a dimension sum to its exposed time."""
+
+    dim: str
+    cause: str  # waiting | bubble | stream | serialised | latency | late_launch | slow_link | no_prefetch | ...
+    exposed_us: float
+    avoidable_us: float | None  # null where nothing says what the transfers should take
+
+
+class ExposurePrediction(_Doc, frozen=True, kw_only=True):
+    """Exposed time of one dimension as observed, as predicted, and the least there can be; µs per step and rank."""
+
+    dim: str
+    observed_us: float
+    waiting_us: float | None  # of it; no prediction is made of waiting
+    predicted_us: float | None
+    lower_bound_us: float | None
+    transfer_us: float | None  # what all transfers should take, hidden or not
+    least_transfer_us: float | None
+    hideable: dict[str, float]  # shares of the bytes that compute can hide: yes, partial, no
+    avoidable_us: float | None
+    speeds: str | None  # cluster | fitted | measured, several joined by "+"
+    reason: str | None  # why there is no prediction
+
+
+class TaxedKernel(_Doc, frozen=True, kw_only=True):
+    """A kernel that takes longer with communication beside it."""
+
+    name: str
+    alone_us: float
+    beside_us: float
+    slowdown: float
+    count: int
+
+
+class OverlapTax(_Doc, frozen=True, kw_only=True):
+    """What communication costs the compute that it runs beside; no part of the exposed time."""
+
+    us_per_step: float
+    kernels: list[TaxedKernel]
+
+
 class Exposure(_Doc, frozen=True, kw_only=True):
     """The mean step divided up; the exposed parts of the dimensions sum to ``exposed_us``."""
 
@@ -182,6 +224,9 @@ class Exposure(_Doc, frozen=True, kw_only=True):
     idle_us: float
     by_dimension: dict[str, DimensionTime]
     by_rank: list[RankExposure]
+    causes: list[ExposedCause] = []
+    prediction: list[ExposurePrediction] = []
+    overlap_tax: OverlapTax | None = None
 
 
 class Bubble(_Doc, frozen=True, kw_only=True):
@@ -281,7 +326,8 @@ class Finding(_Doc, frozen=True, kw_only=True):
     detail: str
     dim: str | None
     ranks: list[int]
-    cost_us: float | None
+    cost_us: float | None  # per step; null where no time is at stake or it is not known
+    action: str = ""  # what to do next
 
 
 class Analysis(_Doc, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ from analyzer.matching import Matching, match
 from analyzer.measured import Measured
 from analyzer.model import SCHEMA_VERSION, Analysis, Exposure, Input, Tool, Trust
 from analyzer.options import Options
+from analyzer.outlook import explained
 from analyzer.reading import read_all
 from analyzer.reconcile import check, declared_degrees, reconcile
 from analyzer.rows import collect, counted_calls
@@ -32,6 +33,7 @@ from analyzer.witnesses import Links, Sources, join_sources
 from analyzer.words import plural
 from heuristics.links import Nodes, find_nodes
 from heuristics.verdict import Inference
+from ledger.clusters import Cluster, load_cluster
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -98,7 +100,10 @@ def examine(paths: Paths, options: Options) -> Examined:
     ranks = [everything[i] for i in who.keep]
     inference = infer_views([r.view for r in ranks])
     matching = match(ranks)
+    cluster = load_cluster(options.cluster) if options.cluster else None
     nodes = find_nodes(ranks, options.gpus_per_node)
+    if nodes.gpus_per_node is None and cluster is not None:
+        nodes = Nodes(cluster.gpus_per_node, nodes.hosts, "cluster")
     links = Links(nodes, sources.wires)
     measured = [
         _measure(r, d, w, links, options) for r, d, w in zip(ranks, inference.dims, matching.wait_ns, strict=True)
@@ -109,7 +114,7 @@ def examine(paths: Paths, options: Options) -> Examined:
         _insist(quality, sources.files, read.lost)
     times = exposure(measured)
     said = timing(measured, matching, times, inference.layout.stage_of_rank)
-    document = _document(sources, who, quality, measured, inference, nodes, options, times, said)
+    document = _document(sources, who, quality, measured, inference, nodes, options, cluster, times, said)
     return Examined(document, measured, matching, said, nodes, options)
 
 
@@ -158,12 +163,16 @@ def _document(
     inference: Inference,
     nodes: Nodes,
     options: Options,
-    times: Exposure | None,
+    cluster: Cluster | None,
+    measured: Exposure | None,
     said: Timing,
 ) -> Analysis:
     layout = layout_document(inference.layout)
     rows = collect(ranks)
-    ledger = reconcile(ranks, inference.layout, rows, times, options)
+    ledger = reconcile(ranks, inference.layout, rows, measured, options)
+    pipeline = with_bubble(pipeline_document(inference.layout), said.bubble)
+    ideal = None if pipeline is None else pipeline.bubble_fraction.predicted
+    times = explained(measured, ranks, said, ledger.hideable, cluster, nodes, ideal)
     facts = Facts(
         ranks=ranks,
         trust=quality,
@@ -187,7 +196,7 @@ def _document(
         layout=layout,
         collectives=rows,
         exposure=times,
-        pipeline=with_bubble(pipeline_document(inference.layout), said.bubble),
+        pipeline=pipeline,
         experts=said.experts,
         ledger=ledger.ledger,
         stragglers=stragglers(said.late),

@@ -32,6 +32,7 @@ class Predicted:
         named: bytes beyond (or short of) the prediction, by their cause.
         said: where a number of ``bytes`` comes from, where it comes from the run itself.
         overlap: per dimension, whether compute can hide most of its bytes: yes | partial | no.
+        hideable: per dimension, the share of its bytes of each of these.
         skipped: dimensions that were not predicted, each with the reason.
         notes: what else was assumed.
         most_padding: per dimension and primitive, bytes by which buffers may be padded at most.
@@ -42,6 +43,7 @@ class Predicted:
     named: dict[Key, dict[str, float]] = field(default_factory=dict)
     said: dict[Key, str] = field(default_factory=dict)
     overlap: dict[str, str] = field(default_factory=dict)
+    hideable: dict[str, dict[str, float]] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     most_padding: dict[Key, float] = field(default_factory=dict)
@@ -105,6 +107,11 @@ def from_model(
                 out.most_padding[key] = out.most_padding.get(key, 0.0) + _padding(row, model) / len(stages)
             by_overlap[row.dim][row.overlap] += row.sent_bytes_per_step
     out.overlap = {dim: max(sizes, key=lambda kind: sizes[kind]) for dim, sizes in by_overlap.items()}
+    out.hideable = {
+        dim: {kind: sent / sum(sizes.values()) for kind, sent in sizes.items()}
+        for dim, sizes in by_overlap.items()
+        if sum(sizes.values())
+    }
     return out
 
 

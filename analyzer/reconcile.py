@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from analyzer.measured import Measured
 from analyzer.mirrored import from_forward
@@ -59,10 +59,11 @@ def declared_degrees(layout: str | None) -> dict[str, int] | None:
 
 @dataclass(frozen=True)
 class Reconciled:
-    """The ledger, or why there is none."""
+    """The ledger, or why there is none; per dimension, the shares of its bytes that compute can hide."""
 
     ledger: LedgerDoc | None
     refused: str | None
+    hideable: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 def check(options: Options) -> None:
@@ -120,7 +121,8 @@ def reconcile(
             best = (left, predicted, lines)
     if best is None:
         return Reconciled(None, refused)
-    return Reconciled(_document(best[1], best[2], model, layout, _links(rows), exposure), None)
+    document = _document(best[1], best[2], model, layout, _links(rows), exposure)
+    return Reconciled(document, None, best[1].hideable)
 
 
 def _links(rows: Sequence[CollectiveRow]) -> dict[Key, str | None]:
@@ -152,20 +154,21 @@ def _predict(
 ) -> Predicted:
     if model is None:
         predicted = from_forward(seen, layout, name, stages)
-        predicted.overlap = _overlap(seen, layout, name, stages, options)
+        whole = _any_size(seen, layout, name, stages, options)
+        predicted.overlap, predicted.hideable = whole.overlap, whole.hideable
         return predicted
     tokens = tokens_of_microbatch(model, layout)
     config = parallel_config(layout, seen, tokens, options.gpus_per_node)
     return from_model(model, config, name, stages, tokens_known=tokens is not None)
 
 
-def _overlap(seen: Traffic, layout: Layout, name: str, stages: Sequence[int], options: Options) -> dict[str, str]:
-    """What compute can hide: that follows from layout and framework, whatever the model's size."""
+def _any_size(seen: Traffic, layout: Layout, name: str, stages: Sequence[int], options: Options) -> Predicted:
+    """A prediction whose sizes mean nothing: what compute can hide follows from layout and framework alone."""
     try:
         config = parallel_config(layout, seen, None, options.gpus_per_node)
-        return from_model(stand_in(config), config, name, stages, tokens_known=True).overlap
+        return from_model(stand_in(config), config, name, stages, tokens_known=True)
     except LedgerError:
-        return {}
+        return Predicted(name)
 
 
 def tokens_of_microbatch(model: ModelSpec, layout: Layout) -> int | None:

@@ -19,10 +19,15 @@ from analyzer.matching import Matching, Meetings
 from analyzer.matching.collectives import SYMMETRIC
 from analyzer.measured import Measured
 from analyzer.model import Straggler
+from analyzer.work import KINDS, more_work, work_of_calls
 from heuristics.arrays import NULL, ints
 
 EXPLAINS = 0.8
 """Share of its lateness that one cause must cover to be named; below it several things are at work."""
+
+HABIT = 0.5
+"""Share of its lateness that must be left when the times it came early are taken off: ranks whose steps merely vary are
+last by turns, each as often as the others."""
 
 IMPACT = 0.1
 """Share of all waiting that a rank must cause to be called a straggler: with less, fixing it changes nothing much."""
@@ -37,7 +42,7 @@ do not start at the same moment on all ranks."""
 OFTEN = 0.5
 """Share of the steps in which a rank must be last to be late as a habit."""
 
-COMPUTE, IDLE = "slower compute", "host gap before launch"
+COMPUTE, IDLE, SLOW_LINK = "slower compute", "host gap before launch", "slow link"
 
 
 @dataclass(frozen=True)
@@ -63,15 +68,22 @@ class Lateness:
     caused_us_per_step: float
 
 
-def stragglers(ranks: Sequence[Measured], matching: Matching) -> list[Lateness]:
-    """The ranks that cause a notable share of all waiting, worst first; none where arrivals cannot be compared."""
+def stragglers(ranks: Sequence[Measured], matching: Matching, link: SlowLink | None = None) -> list[Lateness]:
+    """The ranks that cause a notable share of all waiting, worst first; none where arrivals cannot be compared.
+
+    Args:
+        ranks: measured ranks.
+        matching: of the same ranks.
+        link: where transfers are slow: that is no fault of the rank's compute.
+    """
     met = _counted(ranks, matching.meetings)
     residual = (matching.clock.residual_us or 0.0) * 1000
     if not met.count:
         return []
-    since = _since_last_meeting(ranks, met)
+    since, work = _since_last_meeting(ranks, met, link)
     last, gap, others = _last_of_each(met)
-    excess = {name: values[last] - _middle_of_others(values, met, last) for name, values in since.items()}
+    usual = {name: _middle_of_others(values, met, last) for name, values in {**since, **work}.items()}
+    excess = {name: values[last] - usual[name] for name, values in since.items()}
     own = gap - np.maximum(excess.pop("wait"), 0.0)
     late = (gap > residual) & (own > max(residual, gap.max(initial=0.0) * 1e-6))
     steps = max(rank.window.count for rank in ranks)
@@ -85,13 +97,21 @@ def stragglers(ranks: Sequence[Measured], matching: Matching) -> list[Lateness]:
         rank = ranks[place].source.rank
         if share < IMPACT or per_step < NOISE * step_ns or rank is None:
             continue
+        if _net(met, place) < HABIT * float(gap[mine].sum()):
+            continue
+        beyond = {name: float(v[mine].sum()) for name, v in excess.items()}
+        cause = _cause(beyond, float(own[mine].sum()))
+        if cause == COMPUTE:
+            compute = float(usual[COMPUTE][mine].sum())
+            ratios = {name: _ratio(v[last[mine]], usual[name][mine]) for name, v in work.items()}
+            cause = more_work(ratios, compute, beyond[COMPUTE]) or cause
         in_steps = np.unique(_step_of(ranks[place], met.row[last[mine]]))
         out.append(
             Lateness(
                 rank=rank,
                 late_us_per_step=round(per_step / 1000, 3),
                 share_of_waits=round(share, 6),
-                cause=_cause({name: float(v[mine].sum()) for name, v in excess.items()}, float(own[mine].sum())),
+                cause=cause,
                 steps=(len(in_steps), steps),
                 last=(int(mine.sum()), int((met.rank == place).sum())),
                 caused_us_per_step=round(float(others[mine].sum()) / steps / 1000, 3),
@@ -156,10 +176,27 @@ def _middle_of_others(values: Floats, met: Meetings, without: Ints) -> Floats:
     return middle
 
 
-def _since_last_meeting(ranks: Sequence[Measured], met: Meetings) -> dict[str, Floats]:
-    """What each rank did since the end of its last call on the same group (else the begin of its step), in ns."""
+def _net(met: Meetings, place: int) -> float:
+    """By how much a rank comes later than the middle of the others, over all its collectives, early ones taken off."""
+    mine = np.flatnonzero(met.rank == place)
+    keep = np.zeros(met.count, dtype=np.bool_)
+    keep[met.key[mine]] = True
+    own = met.where(keep)
+    entries = np.flatnonzero(own.rank == place)
+    return float((own.start[entries] - _middle_of_others(own.start.astype(np.float64), own, entries)).sum())
+
+
+def _since_last_meeting(
+    ranks: Sequence[Measured], met: Meetings, link: SlowLink | None
+) -> tuple[dict[str, Floats], dict[str, Floats]]:
+    """What each rank did since the end of its last call on the same group (else the begin of its step).
+
+    Returns:
+        Times in ns by what they were spent on; and how much work it had (`analyzer.work.KINDS`).
+    """
     names = sorted({name for rank in ranks for name in rank.source.host.names})
-    out = {name: np.zeros(len(met.key)) for name in (COMPUTE, IDLE, "wait", *names)}
+    out = {name: np.zeros(len(met.key)) for name in (COMPUTE, IDLE, SLOW_LINK, "wait", *names)}
+    had = {name: np.zeros(len(met.key)) for name in KINDS}
     for place, rank in enumerate(ranks):
         mine = np.flatnonzero(met.rank == place)
         if not len(mine):
@@ -172,11 +209,31 @@ def _since_last_meeting(ranks: Sequence[Measured], met: Meetings) -> dict[str, F
         busy = intervals.union_of([line.compute, line.memcpy, intervals.union(line.comm_start, line.comm_end)])
         out[COMPUTE][mine] = intervals.covered(line.compute, begun, now)
         out["wait"][mine] = _waited(rank, begun, now)
+        if link is not None:
+            out[SLOW_LINK][mine] = _between(line.call_start, link.slower_ns[place], begun - 1, now)
+        for name, amounts in work_of_calls(rank).items():
+            had[name][mine] = _between(line.call_end, amounts, begun - 1, now)
         for i, name in enumerate(held.names):
             out[name][mine] = held.at_start[i, row] - np.where(before != NULL, held.at_end[i, before], 0)
         idle = now - begun - intervals.covered(busy, begun, now)
         out[IDLE][mine] = idle
-    return out
+    return out, had
+
+
+def _between(at: Ints, amounts: Ints, after: Ints, upto: Ints) -> Floats:
+    """Sum of the amounts whose moment is later than ``after`` and not later than ``upto``."""
+    order = np.argsort(at, kind="stable")
+    total = np.concatenate(([0], np.cumsum(amounts[order])))
+    moments = at[order]
+    found: Floats = (
+        total[np.searchsorted(moments, upto, side="right")] - total[np.searchsorted(moments, after, side="right")]
+    ).astype(np.float64)
+    return found
+
+
+def _ratio(own: Floats, others: Floats) -> float | None:
+    """How many times the work of the others; None where there is nothing to compare."""
+    return float(own.sum() / others.sum()) if others.sum() > 0 else None
 
 
 def _previous(rank: Measured) -> Ints:
@@ -213,8 +270,8 @@ def _waited(rank: Measured, begun: Ints, now: Ints) -> Floats:
 
 def _cause(excess: dict[str, float], late: float) -> str | None:
     """What explains most of the lateness: named host activity first, then compute, then an idle GPU."""
-    named = {name: ns for name, ns in excess.items() if name not in (COMPUTE, IDLE)}
-    for choices in (named, {COMPUTE: excess[COMPUTE]}, {IDLE: excess[IDLE]}):
+    named = {name: ns for name, ns in excess.items() if name not in (COMPUTE, IDLE, SLOW_LINK)}
+    for choices in ({SLOW_LINK: excess[SLOW_LINK]}, named, {COMPUTE: excess[COMPUTE]}, {IDLE: excess[IDLE]}):
         if choices:
             name = max(choices, key=lambda n: choices[n])
             if choices[name] >= EXPLAINS * late > 0:

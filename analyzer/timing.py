@@ -10,15 +10,12 @@ import numpy as np
 from analyzer import bubble, stragglers
 from analyzer.causes import Charge, charges
 from analyzer.experts import experts
+from analyzer.least_waits import least_waits
 from analyzer.links_fit import Fit, fit_links
 from analyzer.matching import Difference, Matching
 from analyzer.measured import Measured
 from analyzer.model import Experts, Exposure
 from analyzer.summary.host import Tax
-from heuristics.arrays import NULL, codes, ints
-
-SAME = 3
-"""Calls of one kind that must be there before the best of them bounds the waiting of the others."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +64,7 @@ def timing(
     taxes = [tax for rank in ranks for tax in rank.source.host.taxes]
     steps = sum(max(len(rank.source.steps.number), 1) for rank in ranks)
     return Timing(
-        late=stragglers.stragglers(ranks, matching),
+        late=stragglers.stragglers(ranks, matching, link),
         link=link,
         charges=charges(ranks, exposure, None if link is None else link.slower_ns),
         bubble=bubble.observed(ranks, stage_of_rank),
@@ -82,25 +79,11 @@ def timing(
 
 
 def _bounds(ranks: Sequence[Measured]) -> dict[str, float]:
-    """Waiting per dimension that a rank must have done, from its own trace alone: a lower bound, µs per step.
-
-    Calls of one primitive, payload and group transfer the same, and the shortest of them took at least that: what the
-    others took longer was waiting. Where waiting was measured there is no need for it.
-    """
+    """Waiting per dimension that a rank must have done, from its own trace alone: a lower bound, µs per step."""
     out: dict[str, float] = {}
     for rank in ranks:
-        table, line = rank.source.collectives, rank.source.line
-        length = line.call_end - line.call_start
-        primitive, _ = codes(table, "primitive")
-        size, group = ints(table, "size_bytes"), ints(table, "group")
-        rows = np.flatnonzero(rank.counted & (length > 0) & (rank.wait_ns == NULL) & (size != NULL))
-        if not len(rows) or not rank.window.count or not rank.source.on_gpu:
-            continue
-        columns = np.stack((primitive[rows], size[rows], group[rows]), axis=1)
-        kind = np.unique(columns, axis=0, return_inverse=True)[1].ravel()
-        best = np.full(int(kind.max()) + 1, np.iinfo(np.int64).max)
-        np.minimum.at(best, kind, length[rows])
-        longer = np.where(np.bincount(kind)[kind] >= SAME, length[rows] - best[kind], 0)
-        for row, ns in zip(rows.tolist(), longer.tolist(), strict=True):
-            out[rank.dims[row]] = out.get(rank.dims[row], 0.0) + ns / rank.window.count / len(ranks) / 1000
+        longer = least_waits(rank)
+        dims = np.array([*rank.dims, ""], dtype=object)[:-1]
+        for dim in sorted(set(rank.dims)) if longer.any() else ():
+            out[dim] = out.get(dim, 0.0) + float(longer[dims == dim].sum()) / rank.window.count / len(ranks) / 1000
     return {dim: round(us, 3) for dim, us in out.items()}

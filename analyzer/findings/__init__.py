@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from analyzer.findings import causes, exposed, inputs, layout, sources, traffic, waiting
 from analyzer.findings.base import Facts
+from analyzer.findings.claims import without_doubles
 from analyzer.model import Finding
 
 __all__ = ["Facts", "findings"]
@@ -35,7 +36,7 @@ _RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
 
 
 def findings(facts: Facts) -> list[Finding]:
-    """All findings: errors first, then by cost."""
-    found = [item for rule in _RULES for item in rule(facts)]
+    """All findings, each microsecond counted once: errors first, then warnings, then by cost."""
+    found = without_doubles([item for rule in _RULES for item in rule(facts)], facts)
     weight = {"error": 0, "warning": 1, "info": 2}
     return sorted(found, key=lambda f: (weight[f.severity], -(f.cost_us or 0)))

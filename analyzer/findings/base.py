@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 NOISE = 0.01
 """Share of a step below which time is not worth a finding: steps of a healthy job vary by 1 to 2 % (Llama 3, 3.3.4)."""
 
-HIDDEN_BY_DESIGN = ("dp",)
-"""Dimensions whose communication frameworks run beside compute, where no ledger says more."""
-
 
 @dataclass(frozen=True, eq=False)
 class Facts:
@@ -46,8 +43,9 @@ def finding(
     dim: str | None = None,
     ranks: Sequence[int] = (),
     cost: float | None = None,
+    action: str = "",
 ) -> Finding:
-    """One finding; ``cost`` in µs per step."""
+    """One finding; ``cost`` in µs per step, ``action`` what to do next."""
     return Finding(
         id=kind,
         severity=severity,
@@ -56,4 +54,5 @@ def finding(
         dim=dim,
         ranks=list(ranks),
         cost_us=None if cost is None else round(cost, 3),
+        action=action,
     )

@@ -21,6 +21,7 @@ def incomplete(facts: Facts) -> Iterator[Finding]:
             f"{len(trust.ranks_missing):,} of {plural(facts.world_size or 0, 'rank')} have no trace",
             "What only they could show is left out: waiting in collectives with them, and their own figures.",
             ranks=trust.ranks_missing,
+            action="Trace every rank in the same steps, or at least one of each pipeline stage.",
         )
     if trust.ranks_duplicated:
         yield finding(
@@ -29,6 +30,7 @@ def incomplete(facts: Facts) -> Iterator[Finding]:
             "some ranks are in more than one file",
             "Only the first file of each is used; files of another run may have stayed in the directory.",
             ranks=trust.ranks_duplicated,
+            action="Give the files of one run.",
         )
     for rank in facts.ranks:
         trace = rank.source
@@ -40,13 +42,15 @@ def incomplete(facts: Facts) -> Iterator[Finding]:
                 "a trace is cut off",
                 f"{trace.path} ends before its time.{lost}",
                 ranks=[] if rank.source.rank is None else [rank.source.rank],
+                action="Write it again, and let the profiler stop before the process ends.",
             )
     if trust.steps.source == "none" and facts.rows:
         yield finding(
             "steps.none",
             "info",
             "the traces have no steps",
-            "Every per-step figure is for the whole trace. Call profiler.step() after each iteration.",
+            "Every per-step figure is for the whole trace.",
+            action="Call profiler.step() after each iteration.",
         )
 
 
@@ -59,6 +63,7 @@ def impossible(facts: Facts) -> Iterator[Finding]:
             "warning",
             f"{plural(trust.events_quarantined, 'event')} with impossible times",
             "They were set aside: negative or absurd durations, or times outside the capture.",
+            action="Compare with a second capture; newer versions of the profiler (CUPTI) write fewer of them.",
         )
     if trust.events_clipped:
         yield finding(
@@ -66,6 +71,7 @@ def impossible(facts: Facts) -> Iterator[Finding]:
             "warning",
             f"{plural(trust.events_clipped, 'GPU event')} with an impossible duration",
             "A stream runs its work in order and these outlast what came after; they were cut where the next began.",
+            action="Compare with a second capture; newer versions of the profiler (CUPTI) write fewer of them.",
         )
 
 
@@ -73,15 +79,22 @@ def communication(facts: Facts) -> Iterator[Finding]:
     """No communication, unknown communication, names that contradict operations."""
     if not facts.rows:
         if facts.world_size == 1:
-            yield finding("comm.world_of_one", "info", "one rank, no communication", "The job has a world size of 1.")
+            yield finding(
+                "comm.world_of_one",
+                "info",
+                "one rank, no communication",
+                "The job has a world size of 1.",
+                action="Trace a job of several ranks.",
+            )
         else:
             world = "" if facts.world_size is None else f" in a job of {facts.world_size} ranks"
             yield finding(
                 "comm.none",
                 "warning" if facts.world_size else "info",
                 f"no communication{world}",
-                "No kernel, operator or annotation of a communication library was found. Was the GPU profiled? "
-                "Kernels of a library this tool does not know can be named with --kernel-table.",
+                "No kernel, operator or annotation of a communication library was found. Was the GPU profiled?",
+                action="Record ProfilerActivity.CUDA; kernels of a library this tool does not know can be named with "
+                "--kernel-table.",
             )
     share = facts.trust.comm_time_classified
     if share is not None and share < 1:
@@ -90,7 +103,9 @@ def communication(facts: Facts) -> Iterator[Finding]:
             "comm.unclassified",
             "warning",
             f"{(1 - share) * 100:.1f} % of communication time is of unknown kind",
-            f"Kernels: {', '.join(names[:5])}. Name them with --kernel-table.",
+            f"Kernels: {', '.join(names[:5])}.",
+            cost=(1 - share) * sum(row.time_us_per_step for row in facts.rows) / share if share else None,
+            action="Name them with --kernel-table.",
         )
     clashes: dict[str, int] = defaultdict(int)
     for rank in facts.ranks:
@@ -105,4 +120,6 @@ def communication(facts: Facts) -> Iterator[Finding]:
             "info",
             f"kernel names contradict the operation in {plural(sum(clashes.values()), 'call')}",
             f"{said}. The operation is believed: NCCL names a kernel after the variant it was compiled for.",
+            cost=0.0,
+            action="Nothing: take operations, not kernel names, when comparing with other tools.",
         )

@@ -26,15 +26,19 @@ def layout_verdict(facts: Facts) -> Iterator[Finding]:
                 "error",
                 "the declared layout is not what the trace shows",
                 "; ".join(f"{dim} declared {said}, observed {seen}" for dim, said, seen in wrong),
+                action="Compare the launch command with the groups and the evidence under Layout.",
             )
         elif not open_ones:
-            yield finding("layout.declared_holds", "info", "the declared layout is what the trace shows", "")
+            yield finding(
+                "layout.declared_holds", "info", "the declared layout is what the trace shows", "", action="Nothing."
+            )
         else:
             yield finding(
                 "layout.declared_unverified",
                 "info",
                 f"the declared layout could not be verified for {', '.join(open_ones)}",
                 "These traces do not decide it.",
+                action="Give the traces of more ranks.",
             )
     undecided = [dim for dim in DIMENSIONS if getattr(layout, dim) is None]
     if undecided and facts.rows:
@@ -44,6 +48,7 @@ def layout_verdict(facts: Facts) -> Iterator[Finding]:
             "info",
             f"{', '.join(undecided)} not determined",
             " ".join(dict.fromkeys(reasons)) or "The traffic fits more than one layout.",
+            action="Give the traces of more ranks, or the layout you believe in with --layout to have it verified.",
         )
 
 
@@ -55,10 +60,10 @@ def links(facts: Facts) -> Iterator[Finding]:
             "tp.crosses_nodes",
             "warning",
             "tensor parallelism crosses hosts",
-            "Its collectives are on the critical path of every layer and leave the fast links inside a host. "
-            "Keep tp within the GPUs of one host.",
+            "Its collectives are on the critical path of every layer and leave the fast links inside a host.",
             dim="tp",
             cost=sum(r.exposed_us_per_step for r in crossing),
+            action="Keep tp within the GPUs of one host.",
         )
 
 
@@ -82,4 +87,5 @@ def regather(facts: Facts) -> Iterator[Finding]:
             "needs the whole input, which was not kept. It saves memory and costs a third of the all-gathers.",
             dim="tp",
             cost=exposed / 3,
+            action="Nothing, unless activations fit without it: it is the price of sequence parallelism.",
         )

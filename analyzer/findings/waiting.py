@@ -25,6 +25,7 @@ def late_ranks(facts: Facts) -> Iterator[Finding]:
             f"{why}",
             ranks=[late.rank],
             cost=late.late_us_per_step,
+            action=_to_do(late.cause),
         )
 
 
@@ -36,10 +37,10 @@ def slow_link(facts: Facts) -> Iterator[Finding]:
             "link.slow",
             "warning",
             f"transfers are slow wherever {plural(len(link.ranks), 'rank')} take part",
-            "All groups that are slower than their equals have these ranks in common, and no other group has: look at "
-            "their links.",
+            "All groups that are slower than their equals have these ranks in common, and no other group has.",
             ranks=link.ranks,
             cost=link.lost_us_per_step,
+            action="Look at their links (nvidia-smi nvlink -s, ibstat, cabling), or move the job off these hosts.",
         )
 
 
@@ -52,6 +53,7 @@ def disagreements(facts: Facts) -> Iterator[Finding]:
             f"ranks do not agree on {plural(item.count, 'collective')} ({item.state})",
             f"{item.detail[0].upper()}{item.detail[1:]}.",
             ranks=item.ranks,
+            action="Compare the code paths of these ranks; a job whose ranks disagree hangs or computes nonsense.",
         )
 
 
@@ -71,6 +73,7 @@ def unknown_waiting(facts: Facts) -> Iterator[Finding]:
             f"{why}Calls of one kind and payload transfer the same, so what they take longer than the shortest of them "
             f"is waiting ({by_dim}). This is a lower bound: the shortest may have waited too.",
             cost=least,
+            action="Give the traces of all ranks: then waiting is measured, and the late rank named.",
         )
 
 
@@ -85,4 +88,24 @@ def link_speeds(facts: Facts) -> Iterator[Finding]:
             f"{fit.busbw_gbps:,.1f} GB/s",
             f"Fitted to {fit.count} transfers without their waiting; half are within {fit.error * 100:.0f} % of it.",
             dim=fit.dim,
+            cost=0.0,
+            action="Compare with nccl-tests on these ranks, or give the speeds you expect with --cluster.",
         )
+
+
+_TO_DO = {
+    "device sync": "Remove the synchronisation from the step, or do it on all ranks at once and less often.",
+    "data loading": "More loader workers, prefetching, or local data on this rank.",
+    "garbage collection": "Collect on all ranks in the same step (gc.disable, gc.collect every n steps).",
+    "slower compute": "Compare clocks, temperature and other jobs of this GPU with the others; swap it if slow.",
+    "host gap before launch": "Look at this rank's CPU: other processes, NUMA placement, Python between launches.",
+    "expert imbalance": "Balance the router (auxiliary loss, bias), or lower the capacity factor.",
+    "longer sequences": "Pack or sort sequences so that every rank gets the same number of tokens.",
+    "slow link": "Look at the links of this rank (nvidia-smi nvlink -s, ibstat, cabling).",
+}
+
+
+def _to_do(cause: str | None) -> str:
+    """What to do about a late rank."""
+    known = None if cause is None else _TO_DO.get(cause.split(":")[0])
+    return known or "Compare this rank's trace with another's over the time before these collectives."

@@ -8,6 +8,7 @@ from analyzer.fold import FoldedRow, fold
 from analyzer.model import Analysis, Exposure, LayoutDoc, LedgerDoc, LedgerRow
 from analyzer.reporters import format as fmt
 from analyzer.reporters.blocks import Cell, Column, Facts, Item, Section, Table, Tone, Words, without_empty
+from analyzer.reporters.exposed import exposed_section
 from analyzer.reporters.sentences import describe_layout, describe_steps
 
 SURE = 0.9
@@ -39,14 +40,16 @@ VERDICTS = {
 
 def sections(analysis: Analysis) -> list[Section]:
     """Everything a report says."""
-    return [
+    parts = [
         _trust(analysis),
         _layout(analysis.layout),
         _collectives(analysis),
         _step(analysis),
+        exposed_section(analysis.exposure),
         _ledger(analysis.ledger),
         _findings(analysis),
     ]
+    return [part for part in parts if part is not None]
 
 
 def _trust(analysis: Analysis) -> Section:
@@ -335,13 +338,17 @@ def _ledger_notes(ledger: LedgerDoc) -> Iterator[tuple[str, Words]]:
         yield "read back", note
 
 
+def _next(action: str) -> str:
+    return f"Next: {action[0].lower()}{action[1:]}" if action and action != "Nothing." else ""
+
+
 def _findings(analysis: Analysis) -> Section:
     items = []
     for found in analysis.findings:
         word, tone = SEVERITIES.get(found.severity, (found.severity, Tone.PLAIN))
         head: list[str | Cell] = [Cell(f"{word:<5} ", tone), Cell(found.title, Tone.HEAD)]
-        if found.cost_us is not None:
+        if found.cost_us:
             head.append(Cell(f"  {fmt.time(found.cost_us)} per step", Tone.DOUBT))
         head.append(Cell(f"  [{found.id}]", Tone.QUIET))
-        items.append(Item(head, found.detail))
+        items.append(Item(head, " ".join(part for part in (found.detail, _next(found.action)) if part)))
     return Section("Findings", "" if items else "none", items)

@@ -66,6 +66,7 @@ class Host:
         taxes: kernels that communication slowed down, over all steps.
         lost_launches: launches that left nothing on the GPU.
         early: GPU events that begin before their launch, and by how many ns at most: the clocks of CPU and GPU differ.
+        streams: those that mostly compute.
     """
 
     names: tuple[str, ...] = ()
@@ -76,6 +77,7 @@ class Host:
     taxes: tuple[Tax, ...] = ()
     lost_launches: int = 0
     early: tuple[int, int] = (0, 0)
+    streams: tuple[int, ...] = ()
 
 
 def host(rank: LabelledRank, work: GpuWork, line: Timeline, edges: Ints) -> Host:
@@ -101,7 +103,23 @@ def host(rank: LabelledRank, work: GpuWork, line: Timeline, edges: Ints) -> Host
         _passes(rank, work, edges),
         _taxes(rank, work, line),
         *_against_launches(rank),
+        streams=compute_streams(rank),
     )
+
+
+MAIN = 0.1
+"""Share of all compute that a stream must run to be a compute stream: FSDP runs the copies around its collectives on
+the very streams of those collectives (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py)."""
+
+
+def compute_streams(rank: LabelledRank) -> tuple[int, ...]:
+    """The streams that mostly compute."""
+    events = rank.trace.gpu_events
+    stream, length = ints(events, "stream"), np.maximum(ints(events, "dur_ns", 0), 0)
+    compute = (rank.gpu_role == GpuRole.COMPUTE) & (stream != NULL)
+    streams, at = np.unique(stream[compute], return_inverse=True)
+    busy = np.bincount(at.ravel(), weights=length[compute], minlength=len(streams))
+    return tuple(streams[busy >= MAIN * busy.sum()].tolist())
 
 
 def _held_up(rank: LabelledRank) -> dict[str, Spans]:

@@ -9,19 +9,15 @@ from analyzer.occupancy import condensed
 from analyzer.step_marks import step_marks
 from analyzer.summary.capture import capture
 from analyzer.summary.columns import compact_words
-from analyzer.summary.host import host
+from analyzer.summary.host import compute_streams, host
 from analyzer.summary.model import RankSummary
 from analyzer.summary.turns import turns
 from analyzer.summary.witness import kept
 from heuristics.account import apart
-from heuristics.arrays import NULL, code_of, codes, ints
+from heuristics.arrays import code_of, codes, ints
 from heuristics.labelled import GpuRole, LabelledRank
 from heuristics.observe import view
 from parsers.tables import RankTrace
-
-MAIN = 0.1
-"""Share of all compute that a stream must run to be a compute stream: FSDP runs the copies around its collectives on
-the very streams of those collectives (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py)."""
 
 
 def summarize(rank: LabelledRank) -> RankSummary:
@@ -71,9 +67,5 @@ def _nccl_on_compute_streams(rank: LabelledRank) -> tuple[int, int]:
         return 0, 0
     events = rank.trace.gpu_events
     stream, length = ints(events, "stream"), np.maximum(ints(events, "dur_ns", 0), 0)
-    compute = (rank.gpu_role == GpuRole.COMPUTE) & (stream != NULL)
     nccl = (rank.gpu_role == GpuRole.COMM) & np.append(mine, False)[rank.gpu_call]
-    streams, at = np.unique(stream[compute], return_inverse=True)
-    busy = np.bincount(at.ravel(), weights=length[compute], minlength=len(streams))
-    computing = streams[busy >= MAIN * busy.sum()]
-    return int(length[nccl & np.isin(stream, computing)].sum()), int(length[nccl].sum())
+    return int(length[nccl & np.isin(stream, compute_streams(rank))].sum()), int(length[nccl].sum())

@@ -60,6 +60,7 @@ class _Head:
     taxes: tuple[Tax, ...]
     lost_launches: int
     early: tuple[int, int]
+    streams: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -270,6 +271,7 @@ def _head(summary: RankSummary) -> _Head:
         taxes=summary.host.taxes,
         lost_launches=summary.host.lost_launches,
         early=summary.host.early,
+        streams=summary.host.streams,
     )
 
 
@@ -355,6 +357,7 @@ def _host(rows: Rows, row: int, head: _Head, calls: int) -> Host:
         head.taxes,
         head.lost_launches,
         head.early,
+        head.streams,
     )
 
 

@@ -78,7 +78,7 @@ def test_warnings_go_to_stderr_unless_quiet(job: Path) -> None:
 def test_sections_come_in_the_order_of_reading(job: Path) -> None:
     lines = run(job).stdout.splitlines()
     titles = [line.split("  ")[0] for line in lines if line and not line.startswith(" ")]
-    assert titles == ["Trust", "Layout", "Collectives", "Step", "Ledger", "Findings"]
+    assert titles == ["Trust", "Layout", "Collectives", "Step", "Exposed", "Ledger", "Findings"]
 
 
 def test_a_file_gets_the_result_whole_and_stdout_nothing(job: Path, tmp_path: Path) -> None:

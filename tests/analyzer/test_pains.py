@@ -28,7 +28,8 @@ def step(analysis: Analysis) -> Exposure:
 
 
 def causes(analysis: Analysis) -> dict[str, float | None]:
-    return {f.id: f.cost_us for f in analysis.findings if f.id.startswith("cause.")}
+    assert analysis.exposure is not None
+    return {f"cause.{c.cause}": c.exposed_us for c in analysis.exposure.causes}
 
 
 def detail(analysis: Analysis, kind: str) -> str:

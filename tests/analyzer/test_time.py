@@ -11,7 +11,8 @@ from tests.analyzer.time_files import GEMM, Writer, analysed
 
 
 def causes(found: Analysis) -> dict[str, float]:
-    return {f.id: f.cost_us or 0.0 for f in found.findings if f.id.startswith("cause.")}
+    assert found.exposure is not None
+    return {f"cause.{c.cause}": c.exposed_us for c in found.exposure.causes}
 
 
 def named(found: Analysis, kind: str) -> Finding:
