@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from heuristics.view import Family, RankView
 
 DOUBTFUL = 0.7
-"""Most that a claim weighs whose group is known by its description alone: four to one."""
+"""Most that a claim weighs whose group is known by its description alone, or that tells parameters from keys and values
+by their order, without a size: four to one."""
 
 DENSE_SHARE = 0.01
 """Dense gradients are a larger share of all gradients than this, even of the sparsest published mixture of experts;
@@ -101,7 +102,9 @@ def _shown_size(view: RankView, claim: Claim) -> int:
 
 def _weight(view: RankView, roles: Roles, claim: Claim) -> float:
     margin = roles.margin(claim)
-    return min(margin, DOUBTFUL) if claim.group in view.doubtful else margin
+    unsized = all(f.size < 0 for f in view.families if f.index in claim.families)
+    by_order_alone = unsized and claim.kind == "gradient_scatter"
+    return min(margin, DOUBTFUL) if claim.group in view.doubtful or by_order_alone else margin
 
 
 def _axis(view: RankView, roles: Roles, claims: Sequence[Claim]) -> Axis:

@@ -230,7 +230,8 @@ def _data(
         return _from_sync(sync, cp, model, axes, world)
     if any(axis is not None for axis in _on_every_stage(axes)):
         if model and world and world % model == 0:
-            return Degree(world // model, certainty(1), (f"{world} ranks, {model} per replica",))
+            weight = max(axis.weight for axis in _on_every_stage(axes) if axis is not None)
+            return Degree(world // model, certainty(min(weight, 1)), (f"{world} ranks, {model} per replica",))
         return Degree(None, 0.0, ("the group that reduces gradients is not recorded",))
     if model is None or world is None or world % model:
         return Degree(None, 0.0, ("nothing seen reduces gradients, and the other degrees do not fix the rest",))

@@ -12,11 +12,13 @@ from heuristics.dimensions.claim import (
     WEAK,
     Claim,
     Test,
+    count,
     elements,
     indices,
     of,
+    per_step,
 )
-from heuristics.dimensions.order import all_after, pieces_before, sizes_in_pairs
+from heuristics.dimensions.order import MIN_PAIRED_CALLS, all_after, attention_since, pieces_before, sizes_in_pairs
 from heuristics.view import SCALARS
 
 if TYPE_CHECKING:
@@ -27,6 +29,9 @@ STATISTICS_ELEMENTS = 1024
 
 STATISTICS_SHARE = 0.02
 """... and they are a small share of the largest tensor that the same rank communicates."""
+
+RARE = 0.1
+"""Calls of unknown size that are fewer than this, per reduction of gradients, are no tensor of every unit."""
 
 
 def claims(view: RankView, group: int) -> list[Claim]:
@@ -67,17 +72,33 @@ def _gathers_on_other_streams(view: RankView, group: int) -> list[Family]:
 def is_statistic(view: RankView, family: Family) -> bool:
     """Whether a payload is too small to be gradients: a loss, a norm, a vector of norms, a flag."""
     if family.size < 0:
-        return False
+        return _few_beside_shards(view, family)
     if family.size <= SCALARS:
         return True
     largest = max((f.size for f in view.families if f.is_float), default=0)
     return family.size <= STATISTICS_ELEMENTS and family.size <= STATISTICS_SHARE * largest
 
 
+def _few_beside_shards(view: RankView, family: Family) -> bool:
+    """Whether an all-reduce of unknown size is rare where sharded gradients are scattered: a loss, a norm.
+
+    Those of hybrid sharding come as often as the reduce-scatters before them, those of tensor parallelism oftener.
+    """
+    if family.primitive != "all_reduce" or family.calls_per_step == 0:
+        return False
+    beside = [f for f in view.on_group(family.group) if f.is_tensor and f.size < 0]
+    scatters, gathers = of(beside, "reduce_scatter"), of(beside, "all_gather")
+    scattered = sum(f.calls_per_step for f in scatters)
+    sharded = bool(gathers) and scattered > 0 and not any(f.forward for f in scatters)
+    return sharded and family.calls_per_step <= RARE * scattered
+
+
 def _when_tests(view: RankView, families: list[Family], what: str) -> list[Test]:
     calls = sum(f.calls_per_step for f in families)
     late = sum(f.calls_per_step - f.forward - f.by_phase[3] for f in families)
-    total = f"{elements(families):,.0f} elements per step are {what}"
+    sized = all(f.size >= 0 for f in families)
+    amount = f"{elements(families):,.0f} elements" if sized else f"{count(calls)} tensors of unknown size"
+    total = f"{amount} per step are {what}"
     if view.has_backward and late >= 0.5 * calls:
         return [Test(STRONG, f"{total} in or after backward, none in forward: gradients")]
     if view.has_backward:
@@ -89,7 +110,9 @@ def _scattered(view: RankView, group: int, scatters: list[Family], gathers: list
     """Sharded data parallelism: reduce-scatter of gradients, all-gather of parameters (Rajbhandari et al. 2020)."""
     tests = _when_tests(view, scatters, "reduce-scattered")
     scattered, gathered = {f.size for f in scatters}, {f.size for f in gathers}
-    if scattered & gathered:
+    if -1 in scattered & gathered:
+        tests += _unsized_tests(view, scatters, gathers)
+    elif scattered & gathered:
         shared = sorted(scattered & gathered, reverse=True)
         units = ", ".join(f"{size:,}" for size in shared[:3])
         tests.append(Test(FAIR, f"the same units are gathered as parameters and scattered as gradients: {units}"))
@@ -102,6 +125,22 @@ def _scattered(view: RankView, group: int, scatters: list[Family], gathers: list
     parameters = [f for f in gathers if f.size in scattered or not scattered & gathered]
     claimed = indices(scatters) | indices(f for f in parameters if _is_parameter_gather(f, scatters))
     return Claim("dp", "gradient_scatter", group, claimed, tuple(tests), MappingProxyType({}))
+
+
+def _unsized_tests(view: RankView, scatters: list[Family], gathers: list[Family]) -> list[Test]:
+    """Order and number alone: parameters come before the first gradient leaves, and mostly come again in backward."""
+    leading = pieces_before(view, indices(gathers), indices(scatters))
+    if not leading:
+        return []
+    tests = [Test(WEAK, f"{leading} gathers come before the first reduce-scatter")]
+    gathered, scattered = per_step(gathers), per_step(scatters)
+    if gathered >= 1.5 * scattered:
+        said = f"{count(gathered)} gathers for {count(scattered)} reduce-scatters: parameters are gathered again"
+        tests.append(Test(WEAK, said))
+    since = attention_since(view, indices(f for f in gathers if f.forward))[:leading]
+    if len(since) >= MIN_PAIRED_CALLS and (since[2::2] > 0).all() and not since[1::2].any():
+        tests.append(Test(-STRONG, "attention runs after every second gather: keys and values look the same"))
+    return tests
 
 
 def _regathered(view: RankView, group: int, gathers: list[Family]) -> list[Claim]:

@@ -148,7 +148,10 @@ def _training_reduction(group: int, inside: dict[int, list[Family]]) -> list[Cla
     main = max(inside, key=lambda size: elements(inside[size]))
     families = inside[main]
     forward, backward = sum(f.forward for f in families), sum(f.backward for f in families)
-    calls = f"{main:,} elements are all-reduced {count(forward)} times in forward"
+    if main < 0 and (forward < MIN_LAYER_CALLS or backward > 2 * forward):
+        return []  # of unknown size: a loss or a norm may be among them, gradients as well
+    amount = f"{main:,} elements" if main >= 0 else "tensors of unknown size"
+    calls = f"{amount} are all-reduced {count(forward)} times in forward"
     if backward:
         both = f"{calls} and {count(backward)} times in backward: activations; gradients are not reduced in forward"
         tests = [Test(SURE, both)]
