@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from parsers.source import Limits
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -43,6 +45,10 @@ class Options:
         strict: any repair, missing rank or incomplete file is an error.
         dask: a Dask scheduler's address, or ``local:N``, that reads the files instead of ``workers``.
         cache: a directory in which summaries of traces are kept for the next time.
+        memory_limit_bytes: what the processes that read files may take together; fewer of them run at a time. None: no
+            limit.
+        max_expansion: how many times its size a compressed file may grow (looked at beyond 256 MiB).
+        max_unpacked_bytes: how large a compressed file may become.
         progress: called after each file.
     """
 
@@ -58,4 +64,7 @@ class Options:
     strict: bool = False
     dask: str | None = None
     cache: str | None = None
+    memory_limit_bytes: int | None = None
+    max_expansion: float = Limits.max_ratio
+    max_unpacked_bytes: int = Limits.max_bytes
     progress: Callable[[Progress], None] | None = None

@@ -75,6 +75,7 @@ class Examined:
         timing: all that is said about time beyond how it divides.
         nodes: which ranks share a node.
         options: what was asked for.
+        lost: files that nothing came of.
     """
 
     analysis: Analysis
@@ -83,6 +84,7 @@ class Examined:
     timing: Timing
     nodes: Nodes
     options: Options
+    lost: tuple[str, ...] = ()
 
 
 def examine(paths: Paths, options: Options) -> Examined:
@@ -115,7 +117,7 @@ def examine(paths: Paths, options: Options) -> Examined:
     times = exposure(measured)
     said = timing(measured, matching, times, inference.layout.stage_of_rank)
     document = _document(sources, who, quality, measured, inference, nodes, options, cluster, times, said)
-    return Examined(document, measured, matching, said, nodes, options)
+    return Examined(document, measured, matching, said, nodes, options, read.lost)
 
 
 def _measure(rank: RankSummary, dims: Sequence[str], wait_ns: Ints, links: Links, options: Options) -> Measured:
@@ -148,7 +150,7 @@ def _insist(quality: Trust, traces: Sequence[RankSummary], lost: Sequence[str]) 
         (quality.events_quarantined, "event", "set aside"),
         (quality.events_clipped, "event", "clipped"),
         (sum(not t.health.complete for t in traces), "file", "cut"),
-        (len(lost), "file", "lost with the process that read it"),
+        (len(lost), "file", "left out"),
     )
     found = [f"{plural(count, noun)} {what}" for count, noun, what in faults if count]
     if found:

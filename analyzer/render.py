@@ -36,7 +36,6 @@ def write(data: bytes, output: str) -> None:
 
     Raises:
         InputError: it cannot be written; of a file nothing is left behind.
-        BrokenPipeError: nobody reads stdout any more.
     """
     if output == "-":
         _to_stdout(data)
@@ -83,8 +82,8 @@ def _to_stdout(data: bytes) -> None:
     try:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
-    except BrokenPipeError:
-        raise
+    except BrokenPipeError:  # the reader has gone, as in `analyze ... | head`: there is nobody to miss the rest
+        drop_stdout()
     except OSError as error:
         drop_stdout()
         raise _unwritable(error, "stdout") from error

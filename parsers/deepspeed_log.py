@@ -177,7 +177,7 @@ class _Table:
             return
         op = _OP.search(line)
         if op is not None:
-            self.op, self.caller = op[1].decode("utf-8", "replace"), op[2].decode() if op[2] else None
+            self.op, self.caller = op[1].decode("utf-8", "replace"), op[2].decode("utf-8", "replace") if op[2] else None
 
 
 def _text(source: Source) -> tuple[CommsLogger, int | None]:

@@ -121,7 +121,7 @@ class _Reader:
         context = dict(self._context)
         dumped_us = context.pop("dumped_us")
         seq = _of(said, f"{prefix}_sn", int)
-        key = (context["host"], context["pid"], context["group"], prefix, seq, said.get("p2p_peer"))
+        key = (context["host"], context["pid"], context["group"], prefix, seq, _of(said, "p2p_peer", int))
         if seq is not None and key in self._seen:
             return  # written again by a later dump in which nothing was new
         self._seen.add(key)

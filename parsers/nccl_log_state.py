@@ -340,7 +340,7 @@ class Collected:
         found = lines.PATTERN.match(message.text)
         comm = process.opening.get(message.tid)
         if found is not None and comm is not None and found[1] == b"4":  # of the rings
-            comm.path, comm.net_path = found[3].decode("utf-8", "replace"), found[4].decode()
+            comm.path, comm.net_path = found[3].decode("utf-8", "replace"), found[4].decode("utf-8", "replace")
         return found is not None
 
     def _devices(self, process: Process, message: Message) -> bool:

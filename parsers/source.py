@@ -226,7 +226,7 @@ def _guard(
                     f"grows to more than {grown >> 20} MiB ({ratio:.0f} times its size) when decompressed",
                     path=name,
                     place=f"byte {stored.taken}",
-                    hint="if it is a trace and not a decompression bomb, decompress it first",
+                    hint="if it is no decompression bomb, allow more (--max-expansion, --max-unpacked)",
                 )
             yield block
 
@@ -353,7 +353,8 @@ def _zstd(stored: _Stored, faults: list[Fault]) -> Generator[bytes, None, None]:
     def start() -> Any:
         return zstandard.ZstdDecompressor(max_window_size=2**27).decompressobj()
 
-    yield from _frames(stored, start, zstandard.ZstdError, "zstd", faults)
+    # A run of equal bytes takes three bytes for 128 KiB: of more at a time, one step alone would fill the memory.
+    yield from _frames(stored, start, zstandard.ZstdError, "zstd", faults, bite_bytes=512)
 
 
 def _xz(stored: _Stored, faults: list[Fault]) -> Generator[bytes, None, None]:
@@ -368,6 +369,7 @@ def _frames(
     failure: type[Exception],
     label: str,
     faults: list[Fault],
+    bite_bytes: int = 4096,
 ) -> Generator[bytes, None, None]:
     """All frames of a zstandard or xz file, fed in small bites so that little is lost where one fails."""
     given = 0
@@ -376,7 +378,7 @@ def _frames(
         piece = stored.read()
         while piece:
             state = state or start()
-            bite, rest = piece[:4096], piece[4096:]
+            bite, rest = piece[:bite_bytes], piece[bite_bytes:]
             try:
                 data = state.decompress(bite)
             except (failure, EOFError) as error:

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 import click
 
+from parsers.source import Limits
+
 _FORCE = "commlens.force"
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -32,6 +34,22 @@ class StepRange(click.ParamType):  # type: ignore[type-arg,unused-ignore] # gene
         if last < first:
             self.fail(f"{value!r} ends before it begins", param, ctx)
         return first, last
+
+
+class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """``8GB``, ``512MiB``, ``1e9``: bytes, with a decimal or a binary unit."""
+
+    name = "SIZE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Text to bytes."""
+        if isinstance(value, int):
+            return value
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", str(value), re.IGNORECASE)
+        if match is None or not float(match[1]):
+            self.fail(f"{value!r} is not a size such as 8GB or 512MiB", param, ctx)
+        power = "kmgt".find(match[2].lower()) + 1 if match[2] else 0
+        return int(float(match[1]) * (1024 if match[3] else 1000) ** power)
 
 
 def cores() -> int:
@@ -157,6 +175,30 @@ _LOADING = (
         "--dask", metavar="ADDRESS", help="Read on a Dask cluster: tcp://HOST:PORT, or local:N for N processes here."
     ),
     click.option("--cache", metavar="DIR", help="Keep summaries of traces in this directory for the next time."),
+    click.option(
+        "--memory-limit",
+        "memory_limit_bytes",
+        type=Size(),
+        metavar="SIZE",
+        help="What the processes that read files may take together, such as 8GB: fewer of them run at a time.",
+    ),
+    click.option(
+        "--max-expansion",
+        type=click.FloatRange(min=1),
+        metavar="TIMES",
+        default=Limits.max_ratio,
+        show_default=True,
+        help="Refuse a compressed file that grows by more than this (and beyond 256 MiB) as a decompression bomb.",
+    ),
+    click.option(
+        "--max-unpacked",
+        "max_unpacked_bytes",
+        type=Size(),
+        metavar="SIZE",
+        default="1TiB",
+        show_default=True,
+        help="Refuse a compressed file that becomes larger than this.",
+    ),
     click.option("-q", "--quiet", is_flag=True, help="No progress and no warnings on stderr."),
     click.option("-v", "--verbose", is_flag=True, help="Say on stderr what was read from where, and how fast."),
     click.option("--no-progress", is_flag=True, help="No progress bar."),

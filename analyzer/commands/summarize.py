@@ -36,6 +36,9 @@ def command(
     workers: int | None,
     dask: str | None,
     cache: str | None,
+    memory_limit_bytes: int | None,
+    max_expansion: float,
+    max_unpacked_bytes: int,
     quiet: bool,
     verbose: bool,
     no_progress: bool,
@@ -59,6 +62,9 @@ def command(
             workers=workers or options.cores(),
             dask=dask,
             cache=cache,
+            memory_limit_bytes=memory_limit_bytes,
+            max_expansion=max_expansion,
+            max_unpacked_bytes=max_unpacked_bytes,
             progress=progress.report,
         )
         results = load_all(found.paths, asked, found.found_beside)
@@ -68,8 +74,6 @@ def command(
         if not quiet:
             click.echo(f"warning: {note}", err=True)
     _write(loaded, Path(output), output.endswith("/") or Path(output).is_dir())
-    if len(loaded) < len(results) and not loaded:
-        raise click.ClickException("nothing could be summarized")
 
 
 def _write(loaded: list[Loaded], output: Path, folder: bool) -> None:

@@ -43,15 +43,18 @@ def load_run(
         if _is_document(head):
             return _from_document(paths[0], tokens_per_step)
     from analyzer.gate.metrics import record_of
-    from analyzer.pipeline import analyze_measured
+    from analyzer.pipeline import examine
 
-    analysis, ranks = analyze_measured(list(paths), options)
+    examined = examine(list(paths), options)
     if whole:
-        _insist(analysis)
-    return record_of(analysis, ranks, tokens_per_step)
+        _insist(examined.analysis, examined.lost)
+    return record_of(examined.analysis, examined.ranks, tokens_per_step)
 
 
-def _insist(analysis: Analysis) -> None:
+def _insist(analysis: Analysis, lost: Sequence[str]) -> None:
+    if lost:
+        more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+        raise InconclusiveError(f"{lost[0]}{more}: the file cannot be read, what it lacks cannot be checked")
     cut = [item.path for item in analysis.inputs if not item.complete]
     if cut:
         more = f" and {len(cut) - 1} more" if len(cut) > 1 else ""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analyzer.errors import InconclusiveError
-from analyzer.reading.one import Job, Loaded, Lost, load
+from analyzer.reading.one import Job, Loaded, Lost, attempt
+from parsers.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +27,7 @@ class Read:
 
     Attributes:
         ranks: in the order of the paths, and within a file as its reader gives them.
-        lost: files whose process died.
+        lost: files that nothing came of.
         notes: what is to be said of the reading, a sentence each.
     """
 
@@ -43,7 +45,7 @@ def read_all(paths: Sequence[str], options: Options, optional: Collection[str] =
         optional: those of the paths that may be unusable.
 
     Raises:
-        InputError: a file cannot be used (of several, the first), or the cache or the cluster cannot.
+        InputError: no file can be used (the first says why), or the cache or the cluster cannot.
         InconclusiveError: no file was left, because every process that read one died.
     """
     from analyzer.summary.table import from_table
@@ -51,8 +53,6 @@ def read_all(paths: Sequence[str], options: Options, optional: Collection[str] =
     results = load_all(paths, options, optional)
     lost = [r for r in results if isinstance(r, Lost)]
     loaded = [r for r in results if isinstance(r, Loaded)]
-    if lost and not loaded:
-        raise InconclusiveError(f"nothing could be read: {lost[0].sentence}")
     ranks = [rank for one in loaded for rank in from_table(one.table)]
     if not options.use_names:
         ranks = [rank.without_names() for rank in ranks]
@@ -61,10 +61,21 @@ def read_all(paths: Sequence[str], options: Options, optional: Collection[str] =
 
 
 def load_all(paths: Sequence[str], options: Options, optional: Collection[str] = ()) -> list[Loaded | Lost]:
-    """The summaries of every file as tables, in the order of the paths.
+    """The summaries of every file as tables, in the order of the paths; of some files perhaps nothing, but not of all.
 
     On a cluster the tables of neighbouring files may come merged into one.
+
+    Raises:
+        InputError, InconclusiveError: as `read_all`.
     """
+    results = _load_all(paths, options, optional)
+    lost = [r for r in results if isinstance(r, Lost)]
+    if lost and not any(isinstance(r, Loaded) and r.table.num_rows for r in results):
+        raise lost[0].error or InconclusiveError(f"nothing could be read: {lost[0].sentence}")
+    return results
+
+
+def _load_all(paths: Sequence[str], options: Options, optional: Collection[str]) -> list[Loaded | Lost]:
     jobs = _jobs(paths, options, optional)
     tell = _counter(jobs, options.progress)
     if options.dask is not None:
@@ -74,10 +85,10 @@ def load_all(paths: Sequence[str], options: Options, optional: Collection[str] =
     if min(options.workers, len(jobs)) > 1:
         from analyzer.reading.pool import run_in_processes
 
-        return run_in_processes(jobs, options.workers, tell)
+        return run_in_processes(jobs, options.workers, tell, options.memory_limit_bytes)
     out: list[Loaded | Lost] = []
     for job in jobs:
-        out.append(load(job))
+        out.append(attempt(job))
         tell(job)
     return out
 
@@ -88,9 +99,38 @@ def _jobs(paths: Sequence[str], options: Options, optional: Collection[str]) -> 
 
         prepare(options.cache)
     across = _across(paths)
+    if options.kernel_table is not None:
+        _no_summaries(paths)
     return [
-        Job(path, options.kernel_table, options.cache, _stored_bytes(path), across, path in optional) for path in paths
+        Job(
+            path,
+            options.kernel_table,
+            options.cache,
+            _stored_bytes(path),
+            across,
+            path in optional,
+            max_expansion=options.max_expansion,
+            max_unpacked_bytes=options.max_unpacked_bytes,
+        )
+        for path in paths
     ]
+
+
+def _no_summaries(paths: Sequence[str]) -> None:
+    """A kernel table comes too late for a summary; that is no reason to leave the summary out."""
+    from parsers.summary import is_summary
+
+    for path in paths:
+        try:
+            is_one = is_summary(path)
+        except InputError:  # its reader will say so
+            continue
+        if is_one:
+            raise InputError(
+                "is a summary, to which a kernel table comes too late",
+                path=path,
+                hint="summarize the trace with --kernel-table",
+            )
 
 
 def _across(paths: Sequence[str]) -> Across | None:
@@ -99,7 +139,10 @@ def _across(paths: Sequence[str]) -> Across | None:
         return None
     from parsers.nsys import places
 
-    found = [(path, place) for path in paths for place in places(path)]
+    found = []
+    for path in paths:
+        with suppress(InputError):  # its reader will say so
+            found += [(path, place) for place in places(path)]
     if not found:
         return None
     from heuristics.communicators import across

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from analyzer.reading.one import Job, Loaded, Lost, load
+from analyzer.reading.one import Job, Loaded, Lost, load, refused
 from analyzer.reading.pool import from_bytes, to_bytes
 from parsers.errors import InputError
 
@@ -68,12 +68,14 @@ def _mapped(client: Any, jobs: Sequence[Job], tell: Callable[[Job], None]) -> li
         place = pending.pop(future)
         if future.status == "finished":
             done[place] = future
-        elif not isinstance(error := future.exception(), distributed.KilledWorker):
+        elif not isinstance(error := future.exception(), distributed.KilledWorker | InputError):
             failed[place] = error
+        elif len(batches[place]) == 1 and isinstance(error, InputError):
+            done[place] = refused(batches[place][0], error)
         elif len(batches[place]) == 1:
             suspects.append(place)
             continue
-        else:  # one of these files kills: find out which
+        else:  # one of these files kills, or cannot be used: find out which
             for offset, job in enumerate(batches[place]):
                 single = client.submit(_summarize, [job], pure=False)
                 batches[place + offset] = [job]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from parsers.errors import InputError
+from parsers.source import Limits
 from parsers.summary import is_summary
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ class Job:
         kernel_table: a TOML file with further kernels.
         cache: the directory of the cache.
         stored_bytes: size of the file, for telling how far the reading is; 0 where not known.
+        max_expansion: how many times its size a compressed file may grow.
+        max_unpacked_bytes: how large it may become.
         across: what the job's other reports of Nsight Systems tell of this one; null where there are none.
         optional: nobody named the file: where it cannot be used, a note says so.
     """
@@ -35,6 +38,13 @@ class Job:
     stored_bytes: int = 0
     across: Across | None = None
     optional: bool = False
+    max_expansion: float = Limits.max_ratio
+    max_unpacked_bytes: int = Limits.max_bytes
+
+    @property
+    def limits(self) -> Limits:
+        """For the reader."""
+        return Limits(max_ratio=self.max_expansion, max_bytes=self.max_unpacked_bytes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,15 +57,37 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Lost:
-    """A file whose process died."""
+    """A file that nothing came of.
+
+    Attributes:
+        path: the file.
+        reason: why its process died; what is wrong with it.
+        error: what its reader raised; null where its process died.
+    """
 
     path: str
     reason: str
+    error: InputError | None = None
 
     @property
     def sentence(self) -> str:
         """For the user."""
+        if self.error is not None:
+            return f"{self.path} is left out: {self.reason}"
         return f"{self.path} is left out: the process that read it died ({self.reason})"
+
+
+def refused(job: Job, error: InputError) -> Lost:
+    """A file that its reader cannot use."""
+    return Lost(job.path, f"{error.place}: {error.message}" if error.place else error.message, error)
+
+
+def attempt(job: Job) -> Loaded | Lost:
+    """As `load`, for one file of several: one that cannot be used is lost, the others count."""
+    try:
+        return load(job)
+    except InputError as error:
+        return refused(job, error)
 
 
 def load(job: Job) -> Loaded:
@@ -78,12 +110,6 @@ def _load(job: Job) -> Loaded:
     if is_summary(job.path):
         from analyzer.summary.file import read_table
 
-        if job.kernel_table is not None:
-            raise InputError(
-                "is a summary, to which a kernel table comes too late",
-                path=job.path,
-                hint="summarize the trace with --kernel-table",
-            )
         return Loaded(read_table(job.path))
     if job.cache is not None:
         from analyzer.reading.cache import cached
@@ -105,7 +131,7 @@ def summarized(job: Job) -> pa.Table:
     from heuristics.label import label
     from parsers import read
 
-    traces = read(job.path)
+    traces = read(job.path, job.limits)
     if job.across is None:
         traces = joined(traces)
     else:

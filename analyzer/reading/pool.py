@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -18,32 +19,39 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from analyzer.reading.one import Job, Loaded, Lost, load
+from analyzer.reading.memory import Estimate, peak_bytes
+from analyzer.reading.one import Job, Loaded, Lost, attempt
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
     from multiprocessing.process import BaseProcess
 
 
-def run_in_processes(jobs: Sequence[Job], workers: int, tell: Callable[[Job], None]) -> list[Loaded | Lost]:
+STOP_SECONDS = 5
+"""How long a process may take to clean up before it is killed."""
+
+
+def run_in_processes(
+    jobs: Sequence[Job], workers: int, tell: Callable[[Job], None], memory_limit_bytes: int | None = None
+) -> list[Loaded | Lost]:
     """Read every file.
 
     Args:
         jobs: what to read.
         workers: how many processes; no more files are under way at any time.
         tell: called after each file, in the order in which they are done.
+        memory_limit_bytes: no file is begun beside others where they would together take more than this, by
+            `analyzer.reading.memory.Estimate`; alone, every file is.
 
     Returns:
         Per job, what came of it, in the order of the jobs.
-
-    Raises:
-        InputError: a file cannot be used; of several, the first in the order of the jobs.
     """
-    pool = _Pool(jobs, tell)
-    try:
-        pool.run(min(workers, len(jobs)))
-    finally:
-        pool.stop()
+    with tempfile.TemporaryDirectory(prefix="commlens-") as scratch:
+        pool = _Pool(jobs, tell, memory_limit_bytes, scratch)
+        try:
+            pool.run(min(workers, len(jobs)))
+        finally:
+            pool.stop()
     return [pool.results[place] for place in range(len(jobs))]
 
 
@@ -70,8 +78,14 @@ class _Worker:
 class _Pool:
     """The processes, what they are at, and what came of it."""
 
-    def __init__(self, jobs: Sequence[Job], tell: Callable[[Job], None]) -> None:
+    def __init__(
+        self, jobs: Sequence[Job], tell: Callable[[Job], None], memory_limit_bytes: int | None, scratch: str
+    ) -> None:
         self.jobs = jobs
+        self._limit = memory_limit_bytes
+        self._estimate = Estimate()
+        self._scratch = scratch  # temporary files of the processes: they go with the directory, whoever is killed
+        self._idle: list[_Worker] = []
         self.results: dict[int, Loaded | Lost] = {}
         self._tell = tell
         self._next = 0
@@ -81,13 +95,18 @@ class _Pool:
 
     def run(self, workers: int) -> None:
         """Until every job is done, or one has failed and those before it are done."""
-        while self._next < len(self.jobs) and len(self._workers) < workers:
+        while self._next < len(self.jobs) and len(self._workers) < workers and self._fits():
             self._give(self._start())
         while self._workers:
-            for pipe in wait([worker.pipe for worker in self._workers]):
+            busy = [worker for worker in self._workers if worker not in self._idle]
+            for pipe in wait([worker.pipe for worker in busy]):
                 worker = next(w for w in self._workers if w.pipe is pipe)
                 if self._take(worker):
-                    self._give(worker)
+                    self._idle.append(worker)
+            while self._idle and (self._is_over() or self._fits()):
+                self._give(self._idle.pop())
+            while not self._is_over() and len(self._workers) < workers and self._fits():
+                self._give(self._start())
         if self._failed is not None:
             raise self._failed[1]
 
@@ -97,12 +116,26 @@ class _Pool:
             worker.pipe.close()
             worker.process.terminate()
         for worker in self._workers:
-            worker.process.join()
+            worker.process.join(STOP_SECONDS)
+            if worker.process.is_alive():
+                worker.process.kill()
+                worker.process.join()
+
+    def _is_over(self) -> bool:
+        return self._next >= len(self.jobs) or self._failed is not None
+
+    def _fits(self) -> bool:
+        """Whether the next file may be begun beside those that are being read."""
+        if self._limit is None:
+            return True
+        under_way = [self.jobs[w.place].stored_bytes for w in self._workers if w not in self._idle and w.place >= 0]
+        sizes = [*under_way, self.jobs[self._next].stored_bytes]
+        return not under_way or sum(self._estimate.of(size) for size in sizes) <= self._limit
 
     def _start(self) -> _Worker:
         ours, theirs = self._context.Pipe()
         forked = self._context.get_start_method() == "fork"
-        process = self._process(self._context, theirs, ours if forked else None)
+        process = self._process(self._context, theirs, ours if forked else None, self._scratch)
         process.start()
         theirs.close()
         worker = _Worker(process, ours)
@@ -110,14 +143,14 @@ class _Pool:
         return worker
 
     @staticmethod
-    def _process(context: BaseContext, theirs: Connection, ours: Connection | None) -> BaseProcess:
+    def _process(context: BaseContext, theirs: Connection, ours: Connection | None, scratch: str) -> BaseProcess:
         made: Any = context
-        process: BaseProcess = made.Process(target=_serve, args=(theirs, ours), daemon=True)
+        process: BaseProcess = made.Process(target=_serve, args=(theirs, ours, scratch), daemon=True)
         return process
 
     def _give(self, worker: _Worker) -> None:
         """The next job, or the end."""
-        if self._next >= len(self.jobs) or self._failed is not None:
+        if self._is_over():
             self._dismiss(worker)
             return
         worker.place = self._next
@@ -146,9 +179,12 @@ class _Pool:
         if kind == "failed":
             if self._failed is None or worker.place < self._failed[0]:
                 self._failed = (worker.place, value)
+        elif kind == "lost":
+            self.results[worker.place] = value
         else:
-            data, notes = value
+            data, notes, peak_bytes = value
             self.results[worker.place] = Loaded(from_bytes(data), notes)
+            self._estimate.learn(job.stored_bytes, peak_bytes)
         self._tell(job)
         return True
 
@@ -159,15 +195,15 @@ class _Pool:
         self._workers.remove(worker)
         self.results[worker.place] = Lost(job.path, _cause(worker.process.exitcode))
         self._tell(job)
-        if self._next < len(self.jobs) and self._failed is None:
-            self._give(self._start())
 
 
-def _serve(pipe: Connection, other_end: Connection | None) -> None:
+def _serve(pipe: Connection, other_end: Connection | None, scratch: str) -> None:
     """What a process does: read files until nobody asks any more."""
     if other_end is not None:  # forked: as long as it is open here, the end of the parent would go unnoticed
         other_end.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the parent ends its children
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    tempfile.tempdir = scratch
     while True:
         try:
             job = pipe.recv()
@@ -176,11 +212,21 @@ def _serve(pipe: Connection, other_end: Connection | None) -> None:
         if job is None:
             return
         try:
-            loaded = load(job)
-            answer: tuple[str, object] = ("loaded", (to_bytes(loaded.table), loaded.notes))
+            answer = _answer(attempt(job))
+        except MemoryError:
+            answer = ("lost", Lost(job.path, "there was not enough memory"))
         except Exception as error:
             answer = ("failed", error)
-        pipe.send(answer)
+        try:
+            pipe.send(answer)
+        except OSError:  # the parent is gone
+            return
+
+
+def _answer(result: Loaded | Lost) -> tuple[str, object]:
+    if isinstance(result, Lost):
+        return "lost", result
+    return "loaded", (to_bytes(result.table), result.notes, peak_bytes())
 
 
 def _start_method() -> str:

@@ -188,6 +188,7 @@ def directory_store(path: Path, name: str) -> ArrowStore:
             columns[file.stem] = frozenset(schema.names)
         except _DAMAGE as error:
             faults.append(f"{file.name} cannot be read ({error})")
+            columns.pop(file.stem, None)
             continue
         readers[file.stem] = reader
     store = ArrowStore(readers, columns, name)

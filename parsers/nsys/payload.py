@@ -195,7 +195,7 @@ class Payloads:
                 continue
             try:
                 said = msgspec.json.decode(text)
-            except (msgspec.DecodeError, UnicodeError):
+            except (msgspec.DecodeError, UnicodeError, TypeError, RecursionError):  # no text at all, in a SQLite cell
                 said = None
             if not self.say(row, said):
                 unknown += 1

@@ -68,7 +68,7 @@ def test_the_rank_of_a_killed_process_is_missing_and_the_rest_is_analysed(
     assert found.trust.ranks_missing == [3]
     assert found.trust.ranks_present == [0, 1, 2, 4, 5, 6, 7]
     assert any("rank3.json.gz is left out: the process that read it died" in w for w in found.trust.warnings)
-    with pytest.raises(InconclusiveError, match="1 file lost with the process that read it"):
+    with pytest.raises(InconclusiveError, match="1 file left out"):
         analyzer.analyze(traces, workers=2, strict=True)
 
 
@@ -79,12 +79,15 @@ def test_nothing_left_to_analyse_is_said(traces: list[Path], tmp_path: Path, mon
         analyzer.analyze(traces[:2], workers=2)
 
 
-def test_of_several_bad_files_the_first_is_named(traces: list[Path], tmp_path: Path) -> None:
+def test_bad_files_are_lost_and_the_others_are_read(traces: list[Path], tmp_path: Path) -> None:
     for name in ("bad1.json", "bad2.json"):
         (tmp_path / name).write_text("nothing of the kind")
     paths = [traces[0], tmp_path / "bad1.json", tmp_path / "bad2.json", *traces[1:]]
-    with pytest.raises(InputError, match=r"bad1\.json"):
-        run_in_processes([Job(str(path)) for path in paths], 3, nobody)
+    results = run_in_processes([Job(str(path)) for path in paths], 3, nobody)
+    assert [type(result) for result in results] == [Loaded, Lost, Lost, *[Loaded] * 7]
+    assert isinstance(results[1], Lost)
+    assert isinstance(results[1].error, InputError)
+    assert "bad1.json is left out: is not a trace in a known format" in results[1].sentence
 
 
 def test_a_table_survives_the_pipe(tmp_path: Path) -> None:
