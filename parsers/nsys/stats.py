@@ -101,10 +101,11 @@ def _csv(source: Source) -> Frame:
             parse_options=csv.ParseOptions(newlines_in_values=True),
             convert_options=csv.ConvertOptions(strings_can_be_null=True),
         )
-    except pa.ArrowException as error:
+        return _frame(table)
+    except (pa.ArrowException, ValueError) as error:  # names of columns that are not UTF-8 are a ValueError
         hint = "print it again: nsys stats -f csv"
-        raise InputError(f"is a damaged table of nsys stats ({error})", path=source.name, hint=hint) from None
-    return _frame(table)
+        what = " ".join(str(error).split())[:300]
+        raise InputError(f"is a damaged table of nsys stats ({what})", path=source.name, hint=hint) from None
 
 
 def _parquet(path: Path) -> Frame:
@@ -112,8 +113,9 @@ def _parquet(path: Path) -> Frame:
 
     try:
         return _frame(pq.read_table(path))
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(f"cannot be read as Parquet ({error})", path=str(path)) from None
+    except (pa.ArrowException, OSError, ValueError) as error:
+        what = " ".join(str(error).split())[:300]
+        raise InputError(f"cannot be read as Parquet ({what})", path=str(path)) from None
 
 
 def _frame(table: pa.Table) -> Frame:
@@ -176,11 +178,12 @@ def _devices(path: Path) -> dict[str, pa.Table]:
 
     try:
         table = pq.read_table(path)
-    except (pa.ArrowException, OSError):
+        names = table.column_names
+    except (pa.ArrowException, OSError, ValueError):
         return {}
-    renamed = {match["name"]: table.column(n) for n in table.column_names if (match := _NAMED_TUPLE.match(n))}
+    renamed = {match["name"]: table.column(n) for n in names if (match := _NAMED_TUPLE.match(n))}
     if "id" not in renamed:
         return {}
-    if "cuDevice" in table.column_names:
+    if "cuDevice" in names:
         renamed["cuDevice"] = table.column("cuDevice")
     return {GPUS: pa.table(renamed)}
