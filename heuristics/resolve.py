@@ -125,9 +125,20 @@ def _placed(
     targets: dict[int, set[int]] = {}
     for n, group in found.items():
         targets.setdefault(claims[n].group, set()).add(group)
-    # What else runs on the stream of one group belongs to it.
+    # What else runs on the stream of one group belongs to it, unless another dimension claims it.
     along = {group: next(iter(to)) for group, to in targets.items() if len(to) == 1}
-    families = tuple(_on(view, f, on.get(f.index, along.get(f.group, f.group))) for f in view.families)
+    dims = {n: claim.dim for n, claim in enumerate(claims)}
+    open_to = {claims[n].group: dims[n] for n in found}
+    apart = {
+        index
+        for n, claim in enumerate(claims)
+        if n not in found and dims[n] != open_to.get(claim.group)
+        for index in claim.families
+    }
+    families = tuple(
+        _on(view, f, on.get(f.index, f.group if f.index in apart else along.get(f.group, f.group)))
+        for f in view.families
+    )
     return replace(view, families=families, doubtful=frozenset(doubtful.values()))
 
 

@@ -51,7 +51,7 @@ def _link_tests(view: RankView, size: int, seen: Traffic) -> list[Test]:
         tests.append(Test(STRONG, "messages lie between whole passes, none inside backward"))
     if view.rank in seen.to | seen.source:
         tests.append(Test(-SURE - STRONG, "some messages go to the rank itself, which no stage sends"))
-    if seen.sends + seen.receives <= FEWEST_MESSAGES and not view.actions:
+    if seen.sends + seen.receives <= FEWEST_MESSAGES and not view.actions and view.has_backward is not False:
         tests.append(Test(-STRONG, "one exchange per step: passes of several microbatches would make more"))
     if view.actions:
         tests.append(Test(STRONG, "the framework marks the passes of its pipeline schedule"))
