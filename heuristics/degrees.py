@@ -71,7 +71,7 @@ def degrees(views: Sequence[RankView], axes: Sequence[Axes], explained: float, u
         silent = Degree(None, 0.0, ("no call moves a tensor in what was recorded",))
         return Degrees(silent, silent, silent, silent, silent, None, None, replicated=False)
     sync = _vote(_on_every_stage(axes))
-    tp, cp, ep = (_voted(axes, dim, explained, undecided.get(dim)) for dim in ("tp", "cp", "ep"))
+    tp, cp, ep = (_voted(views, axes, dim, explained, undecided.get(dim)) for dim in ("tp", "cp", "ep"))
     pp = _pipeline(views, axes, explained, undecided.get("pp"))
     tp, pp = (_closed(degree, sync, (tp, pp), world) for degree in (tp, pp))
     if ep.value == 1 and tp.value != 1 and any(view.runs_experts for view in views):
@@ -128,23 +128,31 @@ def _closed(degree: Degree, sync: Degree | None, others: Sequence[Degree], world
     return degree
 
 
-def _voted(axes: Sequence[Axes], dim: str, explained: float, undecided: str | None) -> Degree:
+def _voted(
+    views: Sequence[RankView], axes: Sequence[Axes], dim: str, explained: float, undecided: str | None
+) -> Degree:
     claimed = [a.axes.get(dim) for a in axes]
     vote = _vote(claimed)
     if vote is not None:
         return vote
     if any(axis is not None for axis in claimed):
-        return Degree(None, 0.0, (f"the size of the {dim} group is not recorded",))
+        return Degree(None, 0.0, (f"the size of the {dim} group is not recorded{_who_tells(views, dim)}",))
     if undecided is not None:
         return Degree(None, 0.0, (f"{undecided} calls per step are unexplained and may serve {dim}",))
     return Degree(1, certainty(NINES) * explained, (f"no call behaves like {dim}",))
+
+
+def _who_tells(views: Sequence[RankView], dim: str) -> str:
+    """The rank whose trace would say which of several groups a dimension has, as the end of a sentence."""
+    ranks = sorted({view.told_by[dim] for view in views if dim in view.told_by} - {view.rank for view in views})
+    return f": several groups fit; give the trace of rank {ranks[0]} to decide" if ranks else ""
 
 
 def _pipeline(views: Sequence[RankView], axes: Sequence[Axes], explained: float, undecided: str | None) -> Degree:
     chains = _chains(views, axes)
     if chains is not None:
         return Degree(chains, certainty(NINES), (f"messages link the ranks in chains of {chains}",))
-    return _voted(axes, "pp", explained, undecided)
+    return _voted(views, axes, "pp", explained, undecided)
 
 
 def _chains(views: Sequence[RankView], axes: Sequence[Axes]) -> int | None:
@@ -232,7 +240,7 @@ def _data(
         if model and world and world % model == 0:
             weight = max(axis.weight for axis in _on_every_stage(axes) if axis is not None)
             return Degree(world // model, certainty(min(weight, 1)), (f"{world} ranks, {model} per replica",))
-        return Degree(None, 0.0, ("the group that reduces gradients is not recorded",))
+        return Degree(None, 0.0, (f"the group that reduces gradients is not recorded{_who_tells(views, 'dp')}",))
     if model is None or world is None or world % model:
         return Degree(None, 0.0, ("nothing seen reduces gradients, and the other degrees do not fix the rest",))
     replicas = world // model

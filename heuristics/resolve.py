@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -44,7 +45,8 @@ def _resolve(view: RankView, by_rank: Mapping[int, RankView]) -> RankView:
     claims = [claim for claim in roles(view).accepted if not view.group(claim.group).identified]
     if any(group.identified and group.size > 1 for group in view.groups):
         chosen, doubtful = _among_listed(view, claims, by_rank)
-        return _placed(view, claims, chosen, doubtful)
+        told_by = _told_by(view, [claim for n, claim in enumerate(claims) if n not in chosen])
+        return replace(_placed(view, claims, chosen, doubtful), told_by=told_by)
     view, chosen = _found_together(view, claims, by_rank)
     if chosen:
         return _placed(view, claims, chosen, {})
@@ -73,6 +75,17 @@ def _among_listed(
         if number not in chosen and len(named) == 1:
             doubtful[number] = named[0]
     return chosen, doubtful
+
+
+def _told_by(view: RankView, claims: Sequence[Claim]) -> Mapping[str, int]:
+    """Per dimension that several listed groups may serve, the lowest rank that is in some of them and not in all."""
+    found = {}
+    for claim in claims:
+        groups = [set(ranks) for g in _fitting(view, claim) if (ranks := view.groups[g].ranks) is not None]
+        some: set[int] = set().union(*groups).difference(*[set.intersection(*groups)]) if len(groups) > 1 else set()
+        if some:
+            found[str(claim.dim)] = min(some)
+    return MappingProxyType(found)
 
 
 def _found_together(

@@ -6,9 +6,10 @@ rank of a real job makes ten thousand calls and has twenty families, so everythi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -143,6 +144,7 @@ class RankView:
         fragment: whether the calls are a piece of a step, cut wherever the source stopped.
         ends_ns: per row of the rank's collectives, when the call was over.
         doubtful: groups that calls were put on by the group's description alone.
+        told_by: per dimension whose group is one of several, a rank whose trace tells which.
     """
 
     rank: int
@@ -164,6 +166,7 @@ class RankView:
     fragment: bool = False
     ends_ns: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     doubtful: frozenset[int] = frozenset()
+    told_by: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     def group(self, index: int) -> GroupView:
         """A group by its position; -1 stands for calls whose group is not known."""

@@ -97,3 +97,12 @@ def test_a_description_alone_makes_no_promise() -> None:
     layout = infer_views([rank(tensor_calls(2), named, world=4)]).layout
     assert layout.tp == 2
     assert layout.confidence <= 0.8
+
+
+def test_the_rank_that_would_decide_is_named_and_decides() -> None:
+    """Rank 0 of four with two groups of two: rank 1 makes the same calls at the same moments, so it is the partner."""
+    alone = infer_views([job_of_four(0, listed=True)]).layout
+    assert alone.tp is None
+    assert "give the trace of rank 1 to decide" in " ".join(alone.dimensions["tp"].evidence)
+    ranks = [job_of_four(0, listed=True), job_of_four(1, listed=True), job_of_four(2, listed=True)]
+    assert infer_views(ranks).layout.tp == 2
