@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from analyzer.summary.model import RankSummary
 
 from parsers.source import Limits
 
@@ -50,6 +54,8 @@ class Options:
         max_expansion: how many times its size a compressed file may grow (looked at beyond 256 MiB).
         max_unpacked_bytes: how large a compressed file may become.
         progress: called after each file.
+        change: applied to each rank before anything is inferred from it (`analyzer.export.hidden`); sentences about
+            files are left out then.
     """
 
     model: str | None = None
@@ -68,3 +74,4 @@ class Options:
     max_expansion: float = Limits.max_ratio
     max_unpacked_bytes: int = Limits.max_bytes
     progress: Callable[[Progress], None] | None = None
+    change: Callable[[RankSummary], RankSummary] | None = None

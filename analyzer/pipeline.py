@@ -96,7 +96,7 @@ def examine(paths: Paths, options: Options) -> Examined:
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     found = expand(given)
     read = read_all(found.paths, options, found.found_beside)
-    sources = join_sources(read.ranks)
+    sources = join_sources(read.ranks if options.change is None else [options.change(rank) for rank in read.ranks])
     everything = sources.ranks
     who = roster(everything)
     ranks = [everything[i] for i in who.keep]
@@ -110,8 +110,10 @@ def examine(paths: Paths, options: Options) -> Examined:
     measured = [
         _measure(r, d, w, links, options) for r, d, w in zip(ranks, inference.dims, matching.wait_ns, strict=True)
     ]
-    notes = (*found.notes, *read.notes, *sources.notes, *inference.layout.notes)
-    quality = trust(sources.files, ranks, who, matching.clock, notes)
+    notes = (*found.notes, *read.notes, *sources.notes)
+    if options.change is not None and notes:
+        notes = (f"{plural(len(notes), 'sentence')} about the files left out",)
+    quality = trust(sources.files, ranks, who, matching.clock, (*notes, *inference.layout.notes))
     if options.strict:
         _insist(quality, sources.files, read.lost)
     times = exposure(measured)

@@ -52,6 +52,7 @@ _ANNOTATION = ("user_annotation",)
 _UNWANTED = (
     *("python_function", "ac2g", "async_cpu_to_gpu", "fwdbwd", "async", "overhead", "Trace", "cpu_instant_event"),
     *("external_correlation", "glow_runtime", "cuda_event", "cuda_profiler_range", "xpu_scope_profiler", "hpu_op"),
+    "commlens",  # what `analyze export` adds
     *("mtia_counters", "mtia_insight", "mtia_workloadd", "gpu_pm_counter", "mlu_profiler_range", "mlu_notifier"),
 )
 
@@ -150,6 +151,9 @@ _WANTED: Mapping[str, type[Struct]] = MappingProxyType(
     _GPU | _tagged(Launch, _RUNTIME) | _tagged(Operator, _OPERATOR) | _tagged(Annotation, _ANNOTATION)
 )
 _BY_CATEGORY = MappingProxyType(dict(_WANTED) | _tagged(Unwanted, _UNWANTED))
+CATEGORIES = frozenset(_BY_CATEGORY)
+"""Every category that is known, wanted or not."""
+
 GPU_KIND_OF: Mapping[type[Struct], str] = MappingProxyType({_GPU[cat]: kind for cat, kind in GPU_KINDS.items()})
 """Kind of a GPU event, by its type."""
 

@@ -65,22 +65,28 @@ def debug(command: F) -> F:
 
 
 def target(
-    *, required: bool = False, folder: bool = False, what: str = "Write the result to this file; - is stdout."
+    *,
+    required: bool = False,
+    folder: bool = False,
+    otherwise: str | None = "-",
+    what: str = "Write the result to this file; - is stdout.",
 ) -> Callable[[F], F]:
     """``--output`` and ``--force``: what is there is not overwritten, and the command says so before it works.
 
     Args:
-        required: whether it must be named; else it is stdout.
+        required: whether it must be named.
+        otherwise: what it is where it is not named.
         folder: whether it may be a directory that exists.
         what: what is written, for the help.
     """
 
     def decorate(command: F) -> F:
-        def check(ctx: click.Context, _: click.Parameter, value: str) -> str:
-            may_write(value, force=forced(ctx), folder=folder)
+        def check(ctx: click.Context, _: click.Parameter, value: str | None) -> str | None:
+            if value is not None:
+                may_write(value, force=forced(ctx), folder=folder)
             return value
 
-        default = None if required else "-"
+        default = None if required else otherwise
         option = click.option(
             *("-o", "--output", "output"), metavar="PATH", default=default, required=required, callback=check, help=what
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analyzer.errors import InconclusiveError
-from analyzer.reading.one import Job, Loaded, Lost, attempt
+from analyzer.reading.one import Job, Loaded, Lost, attempt, labelled
 from parsers.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from analyzer.options import Options, Progress
     from analyzer.summary.model import RankSummary
     from heuristics.communicators import Across
+    from heuristics.labelled import LabelledRank
     from parsers.nccl_log import NcclLog
 
 
@@ -58,6 +59,15 @@ def read_all(paths: Sequence[str], options: Options, optional: Collection[str] =
         ranks = [rank.without_names() for rank in ranks]
     notes = dict.fromkeys([*(one.sentence for one in lost), *(note for one in loaded for note in one.notes)])
     return Read(tuple(ranks), tuple(one.path for one in lost), tuple(notes))
+
+
+def labelled_ranks(path: str, options: Options) -> list[LabelledRank]:
+    """The ranks of one trace with all their events: for what needs more than a summary keeps.
+
+    Raises:
+        InputError: the file cannot be used.
+    """
+    return list(labelled(_jobs([path], options, ())[0]))
 
 
 def load_all(paths: Sequence[str], options: Options, optional: Collection[str] = ()) -> list[Loaded | Lost]:

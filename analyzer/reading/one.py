@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from parsers.summary import is_summary
 if TYPE_CHECKING:
     from heuristics.communicators import Across
     from heuristics.kernel_table import KernelTable
+    from heuristics.labelled import LabelledRank
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,16 @@ def summarized(job: Job) -> pa.Table:
     """
     from analyzer.summary.make import summarize
     from analyzer.summary.table import to_table
+
+    return to_table([summarize(rank) for rank in labelled(job)])
+
+
+def labelled(job: Job) -> Iterator[LabelledRank]:
+    """The ranks of one trace with all their events.
+
+    Raises:
+        InputError: the file cannot be used.
+    """
     from heuristics.arrays import codes
     from heuristics.communicators import completed, joined
     from heuristics.label import label
@@ -137,7 +149,8 @@ def summarized(job: Job) -> pa.Table:
     else:
         traces = [completed(t, codes(t.comm_records, "group_name")[1], job.across) for t in traces]
     table = _kernel_table(job.kernel_table) if job.kernel_table is not None else None
-    return to_table([summarize(label(trace, kernel_table=table)) for trace in traces])
+    for trace in traces:
+        yield label(trace, kernel_table=table)
 
 
 @cache
