@@ -19,7 +19,7 @@ from analyzer.measured import Measured
 from analyzer.model import Analysis
 from analyzer.rows import DIM_ORDER
 from heuristics.arrays import NULL, ints
-from heuristics.columns import nullable
+from heuristics.columns import array, nullable
 
 I64, F64, TEXT, BOOL, RANKS = pa.int64(), pa.float64(), pa.string(), pa.bool_(), pa.list_(pa.int64())
 
@@ -211,11 +211,11 @@ def _calls_of(rank: Measured) -> pa.Table:
         "sent_bytes": nullable(calls.sent, I64),
         "start_ns": pa.array(calls.start, I64),
         "time_us": pa.array(length / 1000, F64),
-        "wait_us": nullable(calls.wait / 1000, F64, waits),
-        "transfer_us": nullable((length - calls.wait) / 1000, F64, waits),
+        "wait_us": array(calls.wait / 1000, waits),
+        "transfer_us": array((length - calls.wait) / 1000, waits),
         "exposed_us": pa.array(calls.exposed / 1000, F64),
-        "algbw_gbps": nullable(calls.algbw, F64, calls.algbw == calls.algbw),
-        "busbw_gbps": nullable(calls.busbw, F64, calls.busbw == calls.busbw),
+        "algbw_gbps": array(calls.algbw, calls.algbw == calls.algbw),
+        "busbw_gbps": array(calls.busbw, calls.busbw == calls.busbw),
         **{name: nullable(ints(source, name), I64) for name in ("peer", "stream", "seq")},
     }
     for name, kind in SCHEMAS["calls"].items():
