@@ -45,7 +45,8 @@ class _Tally:
     busy: float = 0.0
     exposed: float = 0.0
     moved_bytes: float = 0.0  # total-array bytes of all calls
-    bytes_known: bool = True
+    size_known: bool = True
+    sent_known: bool = True
     wait_known: bool = True
     sizes: list[Ints] = field(default_factory=list)
     classified: dict[str, int] = field(default_factory=dict)
@@ -108,7 +109,8 @@ def _add(rank: Measured, tallies: dict[Key, _Tally]) -> None:
             continue
         tally = tallies.setdefault(key, _Tally())
         tally.calls += int(mine.sum()) / steps
-        tally.bytes_known &= bool((sent[mine] != NULL).all() and (size[mine] != NULL).all())
+        tally.size_known &= bool((size[mine] != NULL).all())
+        tally.sent_known &= bool((sent[mine] != NULL).all())
         tally.sent += float(sent[mine].sum()) / steps
         tally.moved_bytes += float(size[mine].sum()) / steps
         tally.time += float(length[mine].sum()) / steps
@@ -161,7 +163,7 @@ def _row(key: Key, tally: _Tally, ranks: int) -> CollectiveRow:
 
     wait = tally.wait if tally.wait_known else None
     moving = tally.time - tally.wait if tally.wait_known else 0.0
-    algbw = tally.moved_bytes / moving if tally.bytes_known and moving > 0 else None
+    algbw = tally.moved_bytes / moving if tally.size_known and moving > 0 else None
     factor = bus_factor(key.primitive, key.group_size)
     sizes = np.concatenate(tally.sizes)
     return CollectiveRow(
@@ -174,8 +176,8 @@ def _row(key: Key, tally: _Tally, ranks: int) -> CollectiveRow:
         dtype=key.dtype,
         phase=key.phase,
         calls_per_step=round(tally.calls / ranks, 6),
-        size_bytes=_spread(sizes) if tally.bytes_known and len(sizes) else None,
-        sent_bytes_per_step=round(tally.sent / ranks) if tally.bytes_known else None,
+        size_bytes=_spread(sizes) if tally.size_known and len(sizes) else None,
+        sent_bytes_per_step=round(tally.sent / ranks) if tally.sent_known else None,
         time_us_per_step=mean_us(tally.time),
         wait_us_per_step=None if wait is None else mean_us(wait),
         transfer_us_per_step=mean_us(moving) if tally.wait_known else None,

@@ -70,7 +70,7 @@ def degrees(views: Sequence[RankView], axes: Sequence[Axes], explained: float, u
     if world != 1 and not any(f.is_tensor and f.calls_per_step for view in views for f in view.families):
         silent = Degree(None, 0.0, ("no call moves a tensor in what was recorded",))
         return Degrees(silent, silent, silent, silent, silent, None, None, replicated=False)
-    sync = _vote(_on_every_stage(axes))
+    sync = _not_over_all(_vote(_on_every_stage(axes)), axes, world)
     tp, cp, ep = (_voted(views, axes, dim, explained, undecided.get(dim)) for dim in ("tp", "cp", "ep"))
     pp = _pipeline(views, axes, explained, undecided.get("pp"))
     tp, pp = (_closed(degree, sync, (tp, pp), world) for degree in (tp, pp))
@@ -86,6 +86,15 @@ def degrees(views: Sequence[RankView], axes: Sequence[Axes], explained: float, u
         tp, cp, pp, dp, ep, shard.value if shard else None, replicate.value if replicate else None, replicated
     )
     return _checked(settled, world)
+
+
+def _not_over_all(sync: Degree | None, axes: Sequence[Axes], world: int | None) -> Degree | None:
+    """Ranks that split a model, in groups of whatever size, hold different parts: no gradient goes to all of them."""
+    split = {dim for dim in ("tp", "pp") for a in axes if dim in a.axes and not a.axes[dim].degree}
+    known = {dim for dim in split for a in axes if dim in a.axes and a.axes[dim].degree}
+    if sync is None or sync.value is None or sync.value != world or not split - known:
+        return sync
+    return replace(sync, value=None, confidence=0.0)
 
 
 def _on_every_stage(axes: Sequence[Axes]) -> list[Axis | None]:

@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from heuristics.arrays import NULL, code_of, codes, ints, lists
+from heuristics.view import SCALARS
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
+
+
+_WIDTHS = (1, 2, 4, 8)
+"""Bytes of an element."""
 
 
 def unique_rows(keys: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -34,6 +39,30 @@ def _payload(table: pa.Table) -> npt.NDArray[np.int64]:
         steady = np.where(often_in > often_out, given[exchanges], taken[exchanges])
         size[exchanges] = np.where(often_in == often_out, size[exchanges], steady)
     return size
+
+
+def _elements_of_bytes(
+    table: pa.Table, group: npt.NDArray[np.int64], payload: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Elements of calls of which the bytes are known and the type is not (NCCL's NVTX payloads say no type).
+
+    A unit that is gathered and reduced on one group has as many elements both ways: bytes that are those of a reduction
+    in exactly one type's width have its elements. A few bytes are a few elements in any type.
+    """
+    out, size = payload.copy(), ints(table, "size_bytes")
+    open_ = (payload == NULL) & (size >= 0)
+    if not open_.any():
+        return out
+    typed = np.unique(np.stack([group, payload], axis=1)[payload > SCALARS], axis=0)
+    known = set(map(tuple, typed.tolist()))
+    cases, number = unique_rows(np.stack([group, size], axis=1)[open_])
+    found = []
+    for where, length in cases.tolist():
+        fits = {length // width for width in _WIDTHS if length % width == 0 and (where, length // width) in known}
+        few = length <= SCALARS * max(_WIDTHS)
+        found.append(fits.pop() if len(fits) == 1 else length // max(_WIDTHS) if few else NULL)
+    out[open_] = np.array(found, dtype=np.int64)[number]
+    return out
 
 
 def _members(table: pa.Table) -> npt.NDArray[np.int64]:
@@ -77,7 +106,7 @@ def call_keys(table: pa.Table, group: npt.NDArray[np.int64]) -> tuple[npt.NDArra
     offsets, flat = lists(table, "shape")
     ndim = np.diff(offsets)
     split = split_codes(table)
-    payload = _payload(table)
+    payload = _elements_of_bytes(table, group, _payload(table))
     columns = [
         group,
         *(text[name][0] for name in ("primitive", "op", "dtype", "direction", "role", "library")),
@@ -88,6 +117,7 @@ def call_keys(table: pa.Table, group: npt.NDArray[np.int64]) -> tuple[npt.NDArra
         np.where(ndim > 0, np.append(flat, 0)[np.maximum(offsets[1:] - 1, 0)], 0),
         _members(table),
         np.where(text["primitive"][0] == code_of(text["primitive"][1], "send_recv"), ints(table, "root"), NULL),
+        np.where(payload == NULL, ints(table, "size_bytes"), NULL),  # calls of unknown type are told apart by bytes
     ]
     extra = {name: values for name, (_, values) in text.items()}
-    return np.stack(columns, axis=1) if len(payload) else np.empty((0, 14), dtype=np.int64), extra
+    return np.stack(columns, axis=1) if len(payload) else np.empty((0, 15), dtype=np.int64), extra

@@ -12,6 +12,7 @@ import numpy as np
 from heuristics.axes import Axes, axes
 from heuristics.declared import declared_dims, declared_layout
 from heuristics.degrees import Degree, Degrees, degrees
+from heuristics.dimensions.p2p import marked_off_mesh
 from heuristics.guess import model_guess
 from heuristics.members import alternatives, family_dims, merged_groups, open_dimensions, unexplained_share
 from heuristics.mesh import rank_order, without
@@ -61,7 +62,7 @@ def _fragment() -> Layout:
 
 def infer_views(ranks: Sequence[RankView]) -> Inference:
     """`infer` on views."""
-    ranks = resolved(ranks)
+    ranks = marked_off_mesh(resolved(ranks))
     by_behaviour: dict[int, Roles] = {}
     seen = []
     for view in ranks:

@@ -167,7 +167,7 @@ def _families(
 
     families = []
     for index, row in enumerate(unique.tolist()):
-        group, primitive, op, dtype, direction, role, library, size, split, peer, ndim, last_dim, members, root = row
+        group, primitive, op, dtype, direction, role, library, size, split, peer, ndim, last_dim, members, root, _ = row
         phases = cells[index] * per_step
         kind = None if split == NULL else "equal" if split == 0 else "uneven"
         if kind == "uneven" and one_hot[index] == total[index]:

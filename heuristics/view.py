@@ -143,6 +143,7 @@ class RankView:
         runs_embedding_bags: whether embedding-table lookups of recommendation models run in the window.
         fragment: whether the calls are a piece of a step, cut wherever the source stopped.
         ends_ns: per row of the rank's collectives, when the call was over.
+        off_mesh: whether messages over the world group link ranks of the job that lie on no common mesh.
         doubtful: groups that calls were put on by the group's description alone.
         told_by: per dimension whose group is one of several, a rank whose trace tells which.
     """
@@ -167,6 +168,7 @@ class RankView:
     ends_ns: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     doubtful: frozenset[int] = frozenset()
     told_by: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    off_mesh: bool = False
 
     def group(self, index: int) -> GroupView:
         """A group by its position; -1 stands for calls whose group is not known."""
@@ -200,4 +202,4 @@ def signature(view: RankView) -> int:
     families = tuple((_SAID(f), f.peer - view.rank if f.peer >= 0 else NULL) for f in view.families)
     arrays = (view.sequence, view.phases, view.attention_before > 0, view.backward_before)
     marks = (view.backward_after, view.has_backward, view.runs_experts, view.runs_embedding_bags, bool(view.actions))
-    return hash((view.world_size, groups, families, tuple(a.tobytes() for a in arrays), marks))
+    return hash((view.world_size, view.off_mesh, groups, families, tuple(a.tobytes() for a in arrays), marks))

@@ -71,6 +71,8 @@ def _ring_tests(view: RankView, size: int, seen: Traffic) -> list[Test]:
             tests.append(Test(-STRONG, "the neighbour that is sent to also sends: a link used both ways"))
     elif len(to) > 1 or len(source) > 1:
         tests.append(Test(-STRONG, "messages go to more than one neighbour"))
+    if view.off_mesh and size == view.world_size:
+        tests.append(Test(-SURE, "ranks of the job have their nearest partners at different distances: no rings"))
     pairs = adjacent_pairs(view, seen.send_families, seen.receive_families)
     if pairs == 1.0:
         tests.append(Test(WEAK, "every send is issued together with a receive"))

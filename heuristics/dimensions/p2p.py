@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from heuristics.arrays import NULL
 from heuristics.dimensions.claim import indices, of, per_step
 
 if TYPE_CHECKING:
-    from heuristics.view import Family
+    from heuristics.view import Family, RankView
 
 
 @dataclass(frozen=True)
@@ -60,3 +61,22 @@ def traffic(families: Iterable[Family], *, layers: bool) -> Traffic | None:
         source=frozenset(f.peer for f in receives if f.peer >= 0),
         in_backward=sum(f.in_autograd for f in messages),
     )
+
+
+def marked_off_mesh(views: Sequence[RankView]) -> tuple[RankView, ...]:
+    """The views, each told whether messages over the world group link ranks that lie on no common mesh.
+
+    Stages of a pipeline and places of a ring are evenly spaced: the nearest partner of every rank is as far away as
+    that of every other. Groups that are listed may be made of any ranks, so only messages over all are looked at.
+    """
+    nearest = set()
+    for view in views:
+        peers = {f.peer for f in _over_the_world(view) if f.peer not in (NULL, view.rank)}
+        if view.rank != NULL and peers:
+            nearest.add(min(abs(peer - view.rank) for peer in peers))
+    return tuple(replace(view, off_mesh=True) for view in views) if len(nearest) > 1 else tuple(views)
+
+
+def _over_the_world(view: RankView) -> list[Family]:
+    groups = [number for number, group in enumerate(view.groups) if group.size == view.world_size]
+    return [f for f in of(view.families, "send_recv") if f.group in groups and f.is_tensor and f.calls_per_step > 0]

@@ -49,6 +49,9 @@ def _link_tests(view: RankView, size: int, seen: Traffic) -> list[Test]:
         tests.append(Test(-STRONG, f"{count(seen.in_backward)} messages per step are issued from inside backward"))
     elif view.has_backward:
         tests.append(Test(STRONG, "messages lie between whole passes, none inside backward"))
+    if view.off_mesh and size == view.world_size:
+        said = "ranks of the job have their nearest partners at different distances: stages are evenly spaced"
+        tests.append(Test(-SURE - STRONG, said))
     if view.rank in seen.to | seen.source:
         tests.append(Test(-SURE - STRONG, "some messages go to the rank itself, which no stage sends"))
     if seen.sends + seen.receives <= FEWEST_MESSAGES and not view.actions and view.has_backward is not False:

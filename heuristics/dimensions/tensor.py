@@ -30,6 +30,9 @@ INFERENCE_LIBRARIES = frozenset({"custom_all_reduce", "quick_reduce", "trtllm"})
 MIN_LAYER_CALLS = 8
 """Four layers of two all-reduces: fewer may alternate with attention by chance."""
 
+LARGE = 0.1
+"""A payload of this share of the largest tensor of the rank is no vector of statistics."""
+
 MIN_INFERENCE_CALLS = 2
 """Two all-reduces per layer (attention output, MLP output): fewer show no layer."""
 
@@ -138,13 +141,13 @@ def _reductions(view: RankView, group: int, tensors: list[Family]) -> list[Claim
     inside = {size: fs for size, fs in by_size.items() if sum(f.forward for f in fs)}
     if inside and view.has_backward:
         inside = {size: fs + _on_other_streams(view, group, fs) for size, fs in inside.items()}
-        return _training_reduction(group, inside)
+        return _training_reduction(view, group, inside)
     if view.has_backward is True:
         return []
     return _unphased_reduction(view, group, by_size)
 
 
-def _training_reduction(group: int, inside: dict[int, list[Family]]) -> list[Claim]:
+def _training_reduction(view: RankView, group: int, inside: dict[int, list[Family]]) -> list[Claim]:
     main = max(inside, key=lambda size: elements(inside[size]))
     families = inside[main]
     forward, backward = sum(f.forward for f in families), sum(f.backward for f in families)
@@ -155,6 +158,8 @@ def _training_reduction(group: int, inside: dict[int, list[Family]]) -> list[Cla
     if backward:
         both = f"{calls} and {count(backward)} times in backward: activations; gradients are not reduced in forward"
         tests = [Test(SURE, both)]
+    elif forward >= MIN_INFERENCE_CALLS and main >= LARGE * max(f.size for f in view.families if f.is_float):
+        tests = [Test(FAIR, f"{calls}, large as the largest tensors: activations, for statistics are small")]
     else:
         tests = [Test(WEAK, f"{calls}: activations, or statistics of a layer")]
     if forward + backward >= 4:
