@@ -20,6 +20,7 @@ COMMANDS = {
     "compare": "Two runs side by side: what changed, and where the difference comes from.",
     "check": "The CI gate: a run against a baseline, a budget, or both.",
     "baseline": "Make, show and move baselines.",
+    "report": "The postmortem: one self-contained HTML page, or Markdown.",
     "export": "For Perfetto, spreadsheets and notebooks: an annotated trace, or tables.",
     "summarize": "Traces reduced to small files that every command takes in their place.",
     "hang": "Why a job hangs, from the Flight Recorder dumps of its ranks.",

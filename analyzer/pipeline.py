@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from analyzer import __version__
 from analyzer.bubble import with_bubble
@@ -34,6 +34,9 @@ from analyzer.words import plural
 from heuristics.links import Nodes, find_nodes
 from heuristics.verdict import Inference
 from ledger.clusters import Cluster, load_cluster
+
+if TYPE_CHECKING:
+    from heuristics.hang import HangReport
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -76,6 +79,7 @@ class Examined:
         nodes: which ranks share a node.
         options: what was asked for.
         lost: files that nothing came of.
+        hang: what Flight Recorder dumps among the sources show; None without any.
     """
 
     analysis: Analysis
@@ -85,6 +89,7 @@ class Examined:
     nodes: Nodes
     options: Options
     lost: tuple[str, ...] = ()
+    hang: HangReport | None = None
 
 
 def examine(paths: Paths, options: Options) -> Examined:
@@ -119,7 +124,7 @@ def examine(paths: Paths, options: Options) -> Examined:
     times = exposure(measured)
     said = timing(measured, matching, times, inference.layout.stage_of_rank)
     document = _document(sources, who, quality, measured, inference, nodes, options, cluster, times, said)
-    return Examined(document, measured, matching, said, nodes, options, read.lost)
+    return Examined(document, measured, matching, said, nodes, options, read.lost, sources.hang)
 
 
 def _measure(rank: RankSummary, dims: Sequence[str], wait_ns: Ints, links: Links, options: Options) -> Measured:

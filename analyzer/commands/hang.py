@@ -16,12 +16,13 @@ Examples:
   analyze hang dumps/                    the dumps of all ranks
   analyze hang /tmp/nccl_trace_rank_*    a glob
   analyze hang dumps/ --format json      as a document
+  analyze hang dumps/ --format html -o hang.html
 """
 
 
 @click.command("hang", epilog=EPILOG)
 @click.argument("dumps", nargs=-1, required=True, metavar="DUMP...")
-@options.output("text", "json", "md")
+@options.output("text", "json", "md", "html")
 @options.debug
 def command(dumps: tuple[str, ...], form: str, output: str) -> None:
     """Read the Flight Recorder dumps of a job that hangs: which ranks to look at, and who waits for whom.
@@ -43,6 +44,11 @@ def _rendered(report: HangReport, form: str, output: str) -> bytes:
 
         document = {"schema_version": 1, "hang": report}
         return msgspec.json.format(msgspec.json.encode(document, enc_hook=dict), indent=1) + b"\n"
+    if form == "html":
+        from analyzer.reporters.html import page
+        from analyzer.reporters.report import hang_page
+
+        return page(hang_page(report)).encode()
     from analyzer.render import render
     from analyzer.reporters.hang import hang_sections
 

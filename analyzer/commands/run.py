@@ -12,6 +12,7 @@ from analyzer.commands import options
 
 if TYPE_CHECKING:
     from analyzer.model import Analysis
+    from analyzer.pipeline import Examined
 
 EPILOG = """\b
 Examples:
@@ -25,7 +26,7 @@ Examples:
 @click.command("run", epilog=EPILOG)
 @options.reading
 @options.model()
-@options.output("text", "json", "md")
+@options.output("text", "json", "md", "html")
 @options.debug
 def command(traces: tuple[str, ...], form: str, output: str, **given: Any) -> None:
     """Analyse the traces of one job: files, globs, or a directory with all its ranks.
@@ -34,22 +35,24 @@ def command(traces: tuple[str, ...], form: str, output: str, **given: Any) -> No
     exposed, the comparison with the ledger, and findings.
     """
     from analyzer.commands.progress import ProgressBar
-    from analyzer.pipeline import analyze
+    from analyzer.options import Options
+    from analyzer.pipeline import examine
     from analyzer.render import write
 
     quiet = given.pop("quiet")
     verbose = given.pop("verbose")
     show_progress = not given.pop("no_progress") and not quiet
-    _check_exist(traces)
+    check_exist(traces)
     progress = ProgressBar(show_progress, verbose)
     with progress:
-        analysis = analyze(traces, progress=progress.report, **_for_analysis(given))
+        job = examine(traces, Options(progress=progress.report, **for_analysis(given)))
+    analysis = job.analysis
     if verbose:
         _say_inputs(analysis)
     if form != "text" and not quiet:
         for warning in analysis.trust.warnings:
             click.echo(f"warning: {warning}", err=True)
-    write(_rendered(analysis, form, output), output)
+    write(reported(job, form) if form == "html" else _rendered(analysis, form, output), output)
 
 
 def _rendered(analysis: Analysis, form: str, output: str) -> bytes:
@@ -63,14 +66,29 @@ def _rendered(analysis: Analysis, form: str, output: str) -> bytes:
     return render(sections(analysis), "Communication of a distributed job", form, output)
 
 
-def _for_analysis(given: dict[str, Any]) -> dict[str, Any]:
+def reported(job: Examined, form: str) -> bytes:
+    """The postmortem, ``html`` or ``md``."""
+    from analyzer.details import Details
+    from analyzer.reporters.report import markdown_sections, report
+
+    found = report(Details(job))
+    if form == "md":
+        from analyzer.reporters.markdown import markdown
+
+        return markdown(markdown_sections(found), found.title).encode()
+    from analyzer.reporters.html import page
+
+    return page(found).encode()
+
+
+def for_analysis(given: dict[str, Any]) -> dict[str, Any]:
     """Command-line names to those of `analyzer.options.Options`."""
     given["use_names"] = not given.pop("ignore_names")
     given["workers"] = given["workers"] or options.cores()
     return given
 
 
-def _check_exist(traces: tuple[str, ...]) -> None:
+def check_exist(traces: tuple[str, ...]) -> None:
     """A word that is no file may be a misspelled command."""
     from analyzer.cli import COMMANDS
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from analyzer.details.anatomy import anatomy
 from analyzer.details.bandwidths import bandwidths
@@ -27,6 +28,9 @@ from analyzer.details.worst import worst_calls
 from analyzer.model import Analysis
 from analyzer.pipeline import Examined
 
+if TYPE_CHECKING:
+    from heuristics.hang import HangReport
+
 __all__ = ["Details", "Missing"]
 
 
@@ -40,6 +44,11 @@ class Details:
     def analysis(self) -> Analysis:
         """The document."""
         return self._job.analysis
+
+    @property
+    def hang(self) -> HangReport | None:
+        """What Flight Recorder dumps among the sources show; None without any."""
+        return self._job.hang
 
     @cached_property
     def mesh(self) -> Mesh | Missing:

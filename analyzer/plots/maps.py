@@ -113,7 +113,7 @@ def expert_load(job: Details, ax: Axes | None = None) -> Figure:
         _write(ax, found.load, lambda v: v > 1 + (most - 1) * 0.6 or v < 0.3)
         named(ax, "x", found.ranks, "place in the expert group" if found.of_group else "rank")
         named(ax, "y", found.layers, "layer")
-        _bar(figure, ax, image, "load over the mean")
+        _bar(figure, ax, image, "× mean")
     return figure
 
 
@@ -128,7 +128,7 @@ def _slow(figure: Figure, ax: Axes, ratio: Floats) -> None:
 
     image = _image(ax, ratio, "YlOrBr", Normalize(1.0, SLOWEST))
     _write(ax, ratio, lambda v: v > 1.3)
-    _bar(figure, ax, image, "compute over the median", ticks=(1.0, 1.1, 1.2, 1.3, 1.4, 1.5), extend="both")
+    _bar(figure, ax, image, "× median", ticks=(1.0, 1.1, 1.2, 1.3, 1.4, 1.5), extend="both")
 
 
 def _image(ax: Axes, values: Floats, colours: str, norm: Normalize) -> Any:

@@ -42,12 +42,11 @@ HATCH = {"wait": "////", "bubble": "\\\\"}
 
 LABELS = {
     "compute": "compute",
-    "wait": "waiting, exposed",
+    "wait": "exposed waiting",
     "bubble": "pipeline bubble",
     "memcpy": "memory copies",
     "idle": "idle",
-    "control": "control, exposed",
-    "unknown": "unassigned, exposed",
+    "unknown": "exposed unassigned",
 }
 
 WIDTH = 9.6
@@ -126,7 +125,7 @@ def inside(ax: Axes, x: float, y: float, words: str, *, size: float, colour: str
 
 def label(part: str) -> str:
     """What a part of the step or a dimension is called in a legend."""
-    return LABELS.get(part, f"{part}, exposed")
+    return LABELS.get(part, f"exposed {part}")
 
 
 def legend_below(ax: Axes, columns: int = 6) -> None:

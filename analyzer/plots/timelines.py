@@ -161,7 +161,13 @@ def _rows(ax: Axes, names: Sequence[str]) -> None:
 
 
 def _pipeline_legend(figure: Figure, lanes: Sequence[Lane], batches: int | None) -> None:
-    dims = [d for d in DIMENSIONS if d != "pp" and any(d in lane.communication for lane in lanes)]
+    after = [(lane, max((turn.end_us for turn in lane.turns), default=0.0)) for lane in lanes]
+    none = np.empty((0, 2))
+    dims = [
+        d
+        for d in DIMENSIONS
+        if d != "pp" and any((lane.communication.get(d, none)[:, 0] >= end).any() for lane, end in after)
+    ]
     entries: list[tuple[str, Any, str | None]] = []
     if batches:
         entries += [

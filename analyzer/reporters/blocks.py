@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class Tone(Enum):
@@ -21,11 +25,19 @@ class Tone(Enum):
 
 @dataclass(frozen=True)
 class Cell:
-    """Some words and their tone; ``bar`` (0..1) asks for a bar of that length where bars can be drawn."""
+    """Some words and their tone.
+
+    Attributes:
+        text: the words.
+        tone: how they are meant.
+        bar: 0..1 asks for a bar of that length where bars can be drawn.
+        value: what the cell is sorted by where a table can be sorted; None: by its words.
+    """
 
     text: str
     tone: Tone = Tone.PLAIN
     bar: float | None = None
+    value: float | None = None
 
 
 Words = str | Cell | Sequence[str | Cell]
@@ -55,10 +67,17 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Aligned columns."""
+    """Aligned columns.
+
+    Attributes:
+        columns: from left to right.
+        rows: a cell for each column.
+        name: of a table that a reader may want to sort and filter, where that can be done; else empty.
+    """
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[str | Cell]]
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -70,12 +89,31 @@ class Item:
 
 
 @dataclass(frozen=True)
+class Picture:
+    """Something drawn; where nothing can be, its caption and numbers stand for it.
+
+    Attributes:
+        name: distinct within a report, of letters and dashes.
+        draw: makes the figure.
+        alt: what it shows, in a sentence, for those who cannot see it.
+        caption: how to read it.
+        numbers: what it is drawn from, as far as a table can hold it.
+    """
+
+    name: str
+    draw: Callable[[], Figure]
+    alt: str
+    caption: str
+    numbers: Table | None = None
+
+
+@dataclass(frozen=True)
 class Section:
     """A titled part of the report."""
 
     title: str
     lead: Words
-    parts: Sequence[Facts | Table | Item] = ()
+    parts: Sequence[Facts | Table | Item | Picture] = ()
 
 
 def cells(words: Words) -> list[Cell]:
@@ -92,4 +130,4 @@ def without_empty(table: Table, keep: Sequence[str], empty: str) -> Table:
         for i, column in enumerate(table.columns)
         if column.header in keep or any(cells(row[i])[0].text not in ("", empty) for row in table.rows)
     ]
-    return Table([table.columns[i] for i in kept], [[row[i] for i in kept] for row in table.rows])
+    return Table([table.columns[i] for i in kept], [[row[i] for i in kept] for row in table.rows], table.name)

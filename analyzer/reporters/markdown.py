@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from analyzer.escaping import printable
-from analyzer.reporters.blocks import Cell, Facts, Item, Section, Table, Tone, Words, cells
+from analyzer.reporters.blocks import Cell, Facts, Item, Picture, Section, Table, Tone, Words, cells
 
 _SPECIAL = re.compile(r"([\\`*\[\]<>#|~]|(?<!\w)_|_(?!\w))")
 
@@ -27,6 +27,8 @@ def _section(section: Section) -> str:
             parts.append(_facts(part))
         elif isinstance(part, Table):
             parts.append(_table(part))
+        elif isinstance(part, Picture):
+            parts += [_words(part.alt), *([_table(part.numbers)] if part.numbers is not None else [])]
     if items:
         parts.append("\n".join(_item(item) for item in items))
     return "\n\n".join(parts)

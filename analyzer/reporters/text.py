@@ -73,7 +73,7 @@ def _section(section: Section, width: int) -> list[RenderableType]:
                 parts.append(Padding(_words(part.detail), (0, 0, 0, 8)))
         elif isinstance(part, Facts):
             parts.append(_facts(part))
-        else:
+        elif isinstance(part, Table):
             if i and isinstance(section.parts[i - 1], Table):
                 parts.append(Text())
             parts.append(_table(_fitted(part, width - 2), width))
