@@ -94,7 +94,7 @@ class _Labeller:
             groups=groups if self.use_names else process_groups.without_descriptions(groups),
             gpu_role=kernels.roles(self.trace, self.seen.work, barrier),
             gpu_call=at(place, self.seen.event_call).astype(np.int32),
-            stats=stats_of(self.trace, self.records, self.seen, self.decision, self.span, self.silent),
+            stats=stats_of(self.trace, self.records, self.seen, self.decision, self.span, self.silent, self.steps[0]),
             steps=self.steps[0],
         )
 

@@ -10,7 +10,7 @@ import numpy as np
 from heuristics.arrays import NULL, codes, ints
 from heuristics.columns import Bools, Ints, at
 from heuristics.kernels import PACK
-from heuristics.labelled import LabelStats
+from heuristics.labelled import CERTAIN, LabelStats, Steps
 from heuristics.primitives import SOURCES, Decision
 
 if TYPE_CHECKING:
@@ -20,7 +20,13 @@ if TYPE_CHECKING:
 
 
 def stats_of(
-    trace: RankTrace, records: Records, seen: Evidence, decision: Decision, span: Ints, silent: Bools
+    trace: RankTrace,
+    records: Records,
+    seen: Evidence,
+    decision: Decision,
+    span: Ints,
+    silent: Bools,
+    steps: Steps,
 ) -> LabelStats:
     """Time per kind of evidence, what no evidence named, disagreements, and what the window cut."""
     busy, owner, name = _busy(trace, records, seen, span)
@@ -37,7 +43,7 @@ def stats_of(
         unclassified_ns=int(busy[unknown].sum()),
         unclassified_names=tuple(names.most_common()),
         conflicts=decision.conflicts,
-        notes=_notes(trace, records, seen, silent),
+        notes=_notes(trace, records, seen, silent, steps),
     )
 
 
@@ -53,12 +59,19 @@ def _busy(trace: RankTrace, records: Records, seen: Evidence, span: Ints) -> tup
     return at(records.dur, shown, 0), np.arange(len(seen.anchor)), text
 
 
-def _notes(trace: RankTrace, records: Records, seen: Evidence, silent: Bools) -> tuple[str, ...]:
-    if not trace.on_gpu:
-        bare = bool(len(seen.anchor)) and bool(at(records.spans, seen.anchor, False).all())
-        said = "calls are known from the backend's annotations only, which call a reduce-scatter an all-reduce"
-        return (said,) if bare else ()
+def _notes(trace: RankTrace, records: Records, seen: Evidence, silent: Bools, steps: Steps) -> tuple[str, ...]:
     notes = []
+    if not steps.certain:
+        notes.append(
+            f"steps are inferred, and around a boundary nothing was recorded for so long that it is not certain to "
+            f"{CERTAIN:.1%} of a step"
+        )
+    if not trace.on_gpu:
+        if len(seen.anchor) and at(records.spans, seen.anchor, False).all():
+            notes.append(
+                "calls are known from the backend's annotations only, which call a reduce-scatter an all-reduce"
+            )
+        return tuple(notes)
     if silent.any():
         notes.append(f"{int(silent.sum())} calls left no kernel in the window")
     early = int(((seen.work.launch < 0) & (seen.work.role != PACK)).sum())

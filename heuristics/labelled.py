@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from heuristics.arrays import numpy
 from parsers import tables
 from parsers.tables import RankTrace
 
@@ -42,12 +43,23 @@ class Steps:
         source: ``profiler_step`` (marked in the file), ``inferred`` or ``none``.
         table: `parsers.tables.STEPS`; what `COLLECTIVES.step` refers to.
         complete: per step, whether everything that belongs to it lies in the window.
+        unsure_ns: how far a boundary may lie from where it is given, as far as the record tells; 0 for marked steps.
     """
 
     source: str
     table: pa.Table
     complete: npt.NDArray[np.bool_]
+    unsure_ns: int = 0
 
+    @property
+    def certain(self) -> bool:
+        """Whether the boundaries are known to `CERTAIN` of the shortest step."""
+        lengths = numpy(self.table.column("dur_ns"), 0)
+        return not len(lengths) or self.unsure_ns <= CERTAIN * int(lengths.min())
+
+
+CERTAIN = 0.003
+"""Share of a step to which a boundary is known if it counts as certain."""
 
 NO_STEPS = Steps("none", tables.empty(tables.STEPS), np.empty(0, dtype=np.bool_))
 """What a trace without steps has."""

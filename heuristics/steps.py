@@ -9,7 +9,7 @@ import numpy as np
 from heuristics.arrays import NULL, ints
 from heuristics.columns import Bools, Ints, array, distinct
 from heuristics.labelled import Steps
-from heuristics.step_inference import inferred_edges
+from heuristics.step_inference import inferred_steps
 from parsers import tables
 
 if TYPE_CHECKING:
@@ -22,11 +22,12 @@ if TYPE_CHECKING:
 def find_steps(trace: RankTrace, seen: Evidence, signature: Ints, silent: Bools) -> tuple[Steps, Ints]:
     """Find the steps of a rank and the step of every call.
 
-    ``ProfilerStep#`` marks win. Without them steps are inferred from the optimizer's marks, or from the period of the
-    calls (see `step_inference`), or there are none.
+    ``ProfilerStep#`` marks win. Without them steps are inferred from what closes them on the host, or from the period
+    of the calls (see `step_inference`), or there are none.
 
     A step is whole when the file reaches past its end, and everything it launched ran inside the window: a step with a
-    call that left no kernel is cut. Inferred steps are whole when they hold as many calls as most of them do.
+    call that left no kernel is cut. The first and the last
+    inferred step are whole if they begin and end as the others do.
 
     Args:
         trace: the facts.
@@ -40,23 +41,19 @@ def find_steps(trace: RankTrace, seen: Evidence, signature: Ints, silent: Bools)
         recorded launch of their stream belong to none.
     """
     if trace.steps.num_rows:
-        source, table = "profiler_step", trace.steps
+        source, table, held, unsure_ns = "profiler_step", trace.steps, np.ones(trace.steps.num_rows, dtype=np.bool_), 0
     else:
-        edges = inferred_edges(trace, seen, signature)
+        edges, held, unsure_ns = inferred_steps(trace, seen, signature)
         source, table = ("inferred", _table(edges)) if len(edges) else ("none", trace.steps)
     begin = ints(table, "ts_ns")
     end = begin + np.maximum(ints(table, "dur_ns", 0), 0)
     step = step_at(begin, end, _moments(trace, seen))
-    whole = end > begin
+    whole = (end > begin) & held
     last_good = trace.health.last_good_ts_ns
     if not trace.health.complete and last_good is not None:
         whole &= end <= last_good
     whole[step[silent & (step >= 0)]] = False
-    if source == "inferred":
-        counts = np.bincount(step[step >= 0], minlength=len(begin))
-        values, often = np.unique(counts, return_counts=True)
-        whole &= counts == values[often == often.max()].max()
-    return Steps(source, table, whole), step
+    return Steps(source, table, whole, unsure_ns), step
 
 
 def step_at(begin: Ints, end: Ints, moment: Ints) -> Ints:

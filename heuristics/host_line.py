@@ -1,0 +1,97 @@
+"""What the CPU was seen doing, in order: the host side of a rank as one line of moments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from heuristics.arrays import NULL, code_of, codes, ints
+from heuristics.columns import Bools, Ints
+
+if TYPE_CHECKING:
+    from parsers.tables import RankTrace
+
+_GPU_LAYERS = ("kernel", "gpu_annotation", "gpu_nvtx")
+
+
+@dataclass(frozen=True, eq=False)
+class HostLine:
+    """Marks, calls and launches of one thread in the order they began, and when anything of any thread ended.
+
+    Attributes:
+        begin: when each began, ns, ascending.
+        what: equal for things of equal kind and name; launches of kernels of one name are alike.
+        waits: whether it only stands still for the GPU.
+        calls: whether it is communication.
+        works: whether it is neither, nor anything the optimizer does.
+        ends: when anything on any thread ended, ns, ascending.
+    """
+
+    begin: Ints
+    what: Ints
+    waits: Bools
+    calls: Bools
+    works: Bools
+    ends: Ints
+
+    def between(self, begin_ns: int, end_ns: int) -> slice:
+        """The rows that begin in ``[begin_ns, end_ns)``."""
+        low, high = np.searchsorted(self.begin, [begin_ns, end_ns])
+        return slice(int(low), int(high))
+
+    def paused(self, moments: Ints) -> Ints:
+        """How long before each moment the last thing ended that had ended by then, ns; 0 where nothing had."""
+        row = np.searchsorted(self.ends, moments, side="right") - 1
+        known = row >= 0
+        pause = np.zeros(len(moments), dtype=np.int64)
+        pause[known] = moments[known] - self.ends[row[known]]
+        return pause
+
+
+def host_line(trace: RankTrace, tid: int) -> HostLine:
+    """The line of thread ``tid``: `CPU_MARKS` but for steps, communication asked for, and launches."""
+    kind, kinds = codes(trace.cpu_marks, "kind")
+    name, names = codes(trace.cpu_marks, "name")
+    layer, layers = codes(trace.comm_records, "layer")
+    comm, comm_names = codes(trace.comm_records, "name")
+    mark = kind != code_of(kinds, "step")
+    asked = ~np.isin(layer, [code_of(layers, text) for text in _GPU_LAYERS])
+    asked &= ints(trace.comm_records, "tid") != NULL
+    launched = np.ones(trace.launches.num_rows, dtype=np.bool_)
+    parts = [(trace.cpu_marks, mark), (trace.comm_records, asked), (trace.launches, launched)]
+    begin, dur, thread = (
+        np.concatenate([ints(table, column, null)[rows] for table, rows in parts])
+        for column, null in (("ts_ns", NULL), ("dur_ns", 0), ("tid", NULL))
+    )
+    first_launch = len(names) + len(comm_names)
+    what = np.concatenate([name[mark], comm[asked] + len(names), _launched_name(trace) + first_launch])
+    source = np.repeat(np.arange(len(parts)), [int(rows.sum()) for _, rows in parts])
+    waits, works = np.zeros(len(what), dtype=np.bool_), source != 1
+    waits[source == 0] = kind[mark] == code_of(kinds, "sync")
+    works[source == 0] = ~np.isin(kind[mark], [code_of(kinds, text) for text in ("sync", "optimizer")])
+    mine = np.flatnonzero(thread == tid)
+    mine = mine[np.lexsort((-dur[mine], begin[mine]))]
+    return HostLine(
+        begin[mine], what[mine], waits[mine], (source == 1)[mine], works[mine], np.sort(begin + np.maximum(dur, 0))
+    )
+
+
+def _launched_name(trace: RankTrace) -> Ints:
+    """Per launch, the code of what it launched by name; 0 if that left no trace."""
+    name, _ = codes(trace.gpu_events, "name")
+    known = ints(trace.gpu_events, "correlation")
+    wanted = ints(trace.launches, "correlation")
+    if not len(known) or not len(wanted):
+        return np.zeros(len(wanted), dtype=np.int64)
+    order = np.argsort(known, kind="stable")
+    row = np.minimum(np.searchsorted(known[order], wanted), len(known) - 1)
+    found = (known[order][row] == wanted) & (wanted >= 0)
+    return np.where(found, name[order][row] + 1, 0)
+
+
+def most_used(threads: Ints) -> int:
+    """The thread that occurs most often; `NULL` if there is none."""
+    distinct, often = np.unique(threads, return_counts=True)
+    return int(distinct[often.argmax()]) if len(distinct) else NULL
