@@ -1,4 +1,4 @@
-"""The product: traces in, an `Analysis` out.
+"""The product: traces in, a `Job` out, with its layout, tables and pictures (docs/python.md).
 
 >>> import analyzer
 >>> a = analyzer.analyze("sample_traces/tp2_pp2_dp2")  # doctest: +SKIP
@@ -11,15 +11,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from analyzer.api import Job as Job
+    from analyzer.api import analyze as analyze
     from analyzer.model import Analysis as Analysis
     from analyzer.options import Options as Options
-    from analyzer.pipeline import analyze as analyze
 
-__all__ = ["Analysis", "Options", "__version__", "analyze"]
+__all__ = ["Analysis", "Job", "Options", "__version__", "analyze"]
 
 __version__ = "0.1.0"
 
-_HOME = {"Analysis": "analyzer.model", "Options": "analyzer.options", "analyze": "analyzer.pipeline"}
+_HOME = {
+    "Analysis": "analyzer.model",
+    "Job": "analyzer.api",
+    "Options": "analyzer.options",
+    "analyze": "analyzer.api",
+}
 
 
 def __getattr__(name: str) -> object:
@@ -29,3 +35,7 @@ def __getattr__(name: str) -> object:
 
         return getattr(import_module(_HOME[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

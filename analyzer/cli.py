@@ -8,9 +8,12 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 from analyzer import __version__
 
@@ -22,9 +25,11 @@ COMMANDS = {
     "baseline": "Make, show and move baselines.",
     "report": "The postmortem: one self-contained HTML page, or Markdown.",
     "export": "For Perfetto, spreadsheets and notebooks: an annotated trace, or tables.",
+    "explain": "What a term means, and what is behind a finding.",
     "summarize": "Traces reduced to small files that every command takes in their place.",
     "hang": "Why a job hangs, from the Flight Recorder dumps of its ranks.",
     "clusters": "The link speeds that --cluster knows, with their sources.",
+    "completion": "Completion of commands, options and files for a shell.",
     "formats": "The formats that are read, and what each can prove.",
 }
 """Each lives in ``analyzer.commands`` under its own name and is imported only when it is called."""
@@ -60,6 +65,13 @@ class Commands(click.Group):
         if args[0] not in COMMANDS and args[0] not in ("-h", "--help", "--version"):
             args = [DEFAULT, *args]
         return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
+        """Commands, or files: the default command may be left out."""
+        from click.shell_completion import CompletionItem
+
+        commands = [CompletionItem(name, help=said) for name, said in COMMANDS.items() if name.startswith(incomplete)]
+        return [*commands, CompletionItem(incomplete, type="file")]
 
     def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:  # type: ignore[override]
         """Run; failures become one line on stderr and an exit code, a traceback only where it was asked for."""

@@ -1,10 +1,11 @@
 """Keeps the outputs shown in README and docs true: runs the commands that stand there and compares or writes.
 
-    python -m benchmarks.docs            # exit 1 and name the blocks that are out of date
+    python -m benchmarks.docs            # exit 1 and name the documents that are out of date
     python -m benchmarks.docs --write
 
-A block is a comment ``<!-- run: COMMAND -->``, the output in a fence, and ``<!-- end -->``. Commands run in the root of
-the repository, 100 columns wide, without colour; the program must be `analyze` or `python`.
+A block is a comment ``<!-- run: COMMAND -->``, the output in a fence, and ``<!-- end -->``; with ``paste:`` in place of
+``run:`` the output is Markdown and stands without a fence. Commands run in the root of the repository, 100 columns
+wide, without colour; the program must be `analyze` or `python`. The manual page (`benchmarks.manual`) is renewed too.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ import sys
 import sysconfig
 from pathlib import Path
 
+from benchmarks.manual import PAGE, page, stale_manual
+
 ROOT = Path(__file__).resolve().parents[1]
-BLOCK = re.compile(r"<!-- run: (?P<command>[^>]+?) -->\n(?P<shown>.*?)<!-- end -->\n", re.DOTALL)
+BLOCK = re.compile(r"<!-- (?P<kind>run|paste): (?P<command>[^>]+?) -->\n(?P<shown>.*?)<!-- end -->\n", re.DOTALL)
 
 
 def documents() -> list[Path]:
     """Every document that may show output."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]
 
 
 def output(command: str) -> str:
@@ -45,8 +48,9 @@ def renewed(text: str) -> str:
     """A document with the output of its commands in place."""
 
     def block(match: re.Match[str]) -> str:
-        command = match["command"]
-        return f"<!-- run: {command} -->\n```text\n{output(command)}```\n<!-- end -->\n"
+        command, kind = match["command"], match["kind"]
+        shown = f"```text\n{output(command)}```\n" if kind == "run" else f"\n{output(command)}\n"
+        return f"<!-- {kind}: {command} -->\n{shown}<!-- end -->\n"
 
     return BLOCK.sub(block, text)
 
@@ -66,6 +70,11 @@ def main() -> None:
         print(f"{path.relative_to(ROOT)}: {'renewed' if write else 'out of date'}")
         if write:
             path.write_text(renewed(path.read_text(encoding="utf-8")), encoding="utf-8")
+    if stale_manual():
+        print(f"{PAGE.relative_to(ROOT)}: {'renewed' if write else 'out of date'}")
+        outdated.append(PAGE)
+        if write:
+            PAGE.write_text(page(), encoding="utf-8")
     sys.exit(1 if outdated and not write else 0)
 
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from analyzer.commands import completing
 from parsers.source import Limits
 
 _FORCE = "commlens.force"
@@ -156,6 +157,7 @@ def model(*, required: bool = False) -> Callable[[F], F]:
         "--model",
         required=required,
         metavar="PRESET|FILE",
+        shell_complete=completing.models,
         help="The model: a preset such as llama3-70b, a Hugging Face config.json, or a YAML file.",
     )
 
@@ -163,6 +165,7 @@ def model(*, required: bool = False) -> Callable[[F], F]:
 cluster = click.option(
     "--cluster",
     metavar="PRESET|FILE",
+    shell_complete=completing.clusters,
     help="Link speeds: a preset such as h100-ndr (`analyze clusters` lists them), or a YAML, JSON or TOML file.",
 )
 """``--cluster``."""
@@ -220,7 +223,12 @@ _READING = (
     click.option("--steps", type=StepRange(), help="Measure these steps only, both ends included."),
     click.option("--ignore-names", is_flag=True, help="Infer from behaviour alone: group names are not read."),
     click.option(
-        "--ledger-profile", default="auto", show_default=True, metavar="NAME", help="Whose traffic to predict."
+        "--ledger-profile",
+        default="auto",
+        show_default=True,
+        metavar="NAME",
+        shell_complete=completing.profiles,
+        help="Whose traffic to predict.",
     ),
     click.option("--strict", is_flag=True, help="Any repair, cut file or missing rank is an error (exit code 3)."),
     *_LOADING,
@@ -237,7 +245,15 @@ def reading(command: F) -> F:
     return _with(command, _READING)
 
 
-def _with(command: F, given: tuple[Callable[[F], F], ...]) -> F:
+def reading_optional(command: F) -> F:
+    """As `reading`, for a command that has something to say without traces."""
+    return _with(command, _READING, required=False)
+
+
+def _with(command: F, given: tuple[Callable[[F], F], ...], *, required: bool = True) -> F:
     for option in reversed(given):
         command = option(command)
-    return click.argument("traces", nargs=-1, required=True, metavar="TRACE...")(command)
+    metavar = "TRACE..." if required else "[TRACE...]"
+    return click.argument("traces", nargs=-1, required=required, metavar=metavar, shell_complete=completing.files)(
+        command
+    )

@@ -60,6 +60,7 @@ SCHEMAS: dict[str, dict[str, pa.DataType]] = {
     "stragglers": {"rank": I64, "late_us_per_step": F64, "share_of_waits": F64, "cause": TEXT},
     "findings": {
         "id": TEXT, "severity": TEXT, "title": TEXT, "detail": TEXT, "dim": TEXT, "ranks": RANKS, "cost_us": F64,
+        "action": TEXT,
     },
     "calls": {
         "rank": I64, "call": I64, "step": I64, "measured": BOOL, "dim": TEXT, "primitive": TEXT, "op": TEXT,

@@ -26,7 +26,7 @@ def comparison_html(c: Comparison) -> str:
     sections = comparison_sections(c)
     parts = [f'<h1>Communication <span class="{escape(c.verdict)}">{escape(c.verdict)}</span></h1>']
     for section in sections:
-        parts.append(_section(section))
+        parts.append(section_html(section))
         if c.attribution is not None and section.title.startswith("Where"):
             parts.append(waterfall_svg(c.attribution))
     head = f'<meta charset="utf-8"><title>Communication: {escape(c.verdict)}</title><style>{STYLE}</style>'
@@ -37,7 +37,8 @@ def _text(words: object) -> str:
     return escape("".join(cell.text for cell in cells(words)))  # type: ignore[arg-type]
 
 
-def _section(section: Section) -> str:
+def section_html(section: Section) -> str:
+    """A section as HTML; every name in it is escaped."""
     out = [f"<h2>{escape(section.title)}</h2>"]
     lead = _text(section.lead)
     if lead:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-import analyzer
 from analyzer.model import to_json
+from analyzer.pipeline import analyze
 from tests.analyzer.kineto_files import ddp_trace, write_job
 
 DEGREES = {"tp", "cp", "pp", "dp", "ep"}
@@ -133,7 +133,7 @@ def parts(document: Any, path: str) -> list[Any]:
 
 
 def document(folder: Path, **options: Any) -> Any:
-    return json.loads(to_json(analyzer.analyze(folder, **options)))
+    return json.loads(to_json(analyze(folder, **options)))
 
 
 @pytest.mark.parametrize("path", CONTRACT)

@@ -10,13 +10,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from analyzer import analyze, causes
+from analyzer import causes
 from analyzer.call_speed import call_speeds
 from analyzer.causes import Charge
 from analyzer.links_fit import Fit
 from analyzer.measured import Measured
 from analyzer.model import Exposure, ExposurePrediction
 from analyzer.outlook import predictions
+from analyzer.pipeline import analyze
 from analyzer.step_time import exposure
 from benchmarks.synthesis.generate import generate
 from benchmarks.synthesis.spec import Spec

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-import analyzer
 from analyzer.model import Analysis, Exposure
+from analyzer.pipeline import analyze
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def expect(shared: Path) -> dict[str, Any]:
 
 
 def analysed(shared: Path, name: str) -> Analysis:
-    return analyzer.analyze(shared / "data" / "pains" / name)
+    return analyze(shared / "data" / "pains" / name)
 
 
 def step(analysis: Analysis) -> Exposure:
@@ -86,7 +86,7 @@ def test_durations_that_outlast_their_stream_are_cut(shared: Path, expect: dict[
 
 def test_the_display_unit_is_not_the_unit_of_time(shared: Path, expect: dict[str, Any]) -> None:
     folder = shared / "data" / "pains" / "10_display_time_unit"
-    in_ms, in_ns = (analyzer.analyze(folder / name) for name in ("ms.json", "ns.json"))
+    in_ms, in_ns = (analyze(folder / name) for name in ("ms.json", "ns.json"))
     assert in_ms.exposure == in_ns.exposure
     assert in_ms.collectives == in_ns.collectives
     assert step(in_ms).step_us == expect["10_display_time_unit"]["step_us"]

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-import analyzer
 from analyzer.errors import InconclusiveError
 from analyzer.model import Analysis, from_json, to_json
+from analyzer.options import Options
+from analyzer.pipeline import analyze
 from parsers.errors import InputError
 from tests.analyzer.kineto_files import BUCKETS, ddp_trace, write_job
 
@@ -20,7 +21,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def analysis(job: Path) -> Analysis:
-    return analyzer.analyze(job)
+    return analyze(job)
 
 
 def test_the_step_of_a_known_job_is_divided_exactly(analysis: Analysis) -> None:
@@ -69,26 +70,26 @@ def test_the_document_survives_being_written_and_read(analysis: Analysis) -> Non
 
 
 def test_only_the_steps_asked_for_are_measured(job: Path) -> None:
-    found = analyzer.analyze(job, steps=(1, 1))
+    found = analyze(job, steps=(1, 1))
     assert found.exposure is not None
     assert found.exposure.step_us == 6000
     assert found.collectives[0].classified_by == {"metadata": 8}
     with pytest.raises(InconclusiveError, match="complete are: 0, 1, 2"):
-        analyzer.analyze(job, steps=(7, 9))
+        analyze(job, steps=(7, 9))
 
 
 def test_workers_change_nothing(job: Path, analysis: Analysis) -> None:
-    assert analyzer.analyze(job, workers=2) == analysis
+    assert analyze(job, workers=2) == analysis
 
 
 def test_progress_is_told_of_every_file(job: Path) -> None:
     told: list[tuple[int, int]] = []
-    analyzer.analyze(job, progress=lambda now: told.append((now.files, now.of_files)))
+    analyze(job, progress=lambda now: told.append((now.files, now.of_files)))
     assert told == [(1, 2), (2, 2)]
 
 
 def test_one_rank_of_two_knows_neither_waiting_nor_bandwidth(job: Path) -> None:
-    found = analyzer.analyze(job / "rank0.json")
+    found = analyze(job / "rank0.json")
     (row,) = found.collectives
     assert (row.wait_us_per_step, row.busbw_gbps) == (None, None)
     assert found.trust.ranks_missing == [1]
@@ -97,19 +98,19 @@ def test_one_rank_of_two_knows_neither_waiting_nor_bandwidth(job: Path) -> None:
 
 def test_strict_refuses_what_is_missing(job: Path) -> None:
     with pytest.raises(InconclusiveError, match="1 rank missing"):
-        analyzer.analyze(job / "rank0.json", strict=True)
+        analyze(job / "rank0.json", strict=True)
 
 
 def test_a_declared_layout_is_verified(job: Path) -> None:
-    assert "layout.declared_holds" in {f.id for f in analyzer.analyze(job, layout="dp2").findings}
-    wrong = next(f for f in analyzer.analyze(job, layout="tp2").findings if f.id == "layout.declared_differs")
+    assert "layout.declared_holds" in {f.id for f in analyze(job, layout="dp2").findings}
+    wrong = next(f for f in analyze(job, layout="tp2").findings if f.id == "layout.declared_differs")
     assert wrong.severity == "error"
     assert wrong.detail == "tp declared 2, observed 1; dp declared 1, observed 2"
 
 
 def test_a_world_of_one_says_why_there_is_nothing(tmp_path: Path) -> None:
     (tmp_path / "rank0.json").write_text(json.dumps(ddp_trace(0, 1, comm=False)))
-    found = analyzer.analyze(tmp_path)
+    found = analyze(tmp_path)
     assert found.collectives == []
     assert [f.id for f in found.findings if f.id.startswith("comm.")] == ["comm.world_of_one"]
     assert found.exposure is not None
@@ -119,7 +120,7 @@ def test_a_world_of_one_says_why_there_is_nothing(tmp_path: Path) -> None:
 def test_no_communication_in_a_larger_world_is_suspicious(tmp_path: Path) -> None:
     for rank in range(2):
         (tmp_path / f"rank{rank}.json").write_text(json.dumps(ddp_trace(rank, 2, comm=False)))
-    (finding,) = (f for f in analyzer.analyze(tmp_path).findings if f.id == "comm.none")
+    (finding,) = (f for f in analyze(tmp_path).findings if f.id == "comm.none")
     assert finding.severity == "warning"
     assert finding.title == "no communication in a job of 2 ranks"
 
@@ -128,7 +129,7 @@ def test_two_jobs_in_one_directory_are_refused(tmp_path: Path) -> None:
     write_job(tmp_path)
     (tmp_path / "rank0.json").write_text(json.dumps(ddp_trace(0, 1)))
     with pytest.raises(InputError, match="2 different jobs"):
-        analyzer.analyze(tmp_path)
+        analyze(tmp_path)
 
 
 def test_impossible_durations_are_counted_and_change_nothing_else(tmp_path: Path) -> None:
@@ -137,7 +138,7 @@ def test_impossible_durations_are_counted_and_change_nothing_else(tmp_path: Path
     gemms = [e for e in trace["traceEvents"] if e["cat"] == "kernel" and e["tid"] == 7]
     gemms[2]["dur"] = 3.4e6
     (folder / "rank0.json").write_text(json.dumps(trace))
-    found = analyzer.analyze(folder)
+    found = analyze(folder)
     assert found.trust.events_clipped == 1
     assert found.exposure is not None
     assert found.exposure.compute_us == 4000
@@ -149,4 +150,4 @@ def test_options_have_no_field_that_the_command_line_lacks() -> None:
 
     given = {p.name for p in command.params}
     names = {"use_names": "ignore_names", "progress": "no_progress"}
-    assert {names.get(f.name, f.name) for f in dataclasses.fields(analyzer.Options)} <= given
+    assert {names.get(f.name, f.name) for f in dataclasses.fields(Options)} <= given

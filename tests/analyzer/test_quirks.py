@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import analyzer
+from analyzer.pipeline import analyze
 
 HALF = (
     "q00_control",
@@ -47,7 +47,7 @@ OTHERS = {
 
 @pytest.mark.parametrize(("name", "percent"), [*((name, 50.0) for name in HALF), *OTHERS.items()])
 def test_overlap_is_what_the_events_say(shared: Path, name: str, percent: float) -> None:
-    exposure = analyzer.analyze(shared / "data" / "quirks" / name).exposure
+    exposure = analyze(shared / "data" / "quirks" / name).exposure
     assert exposure is not None
     comm = exposure.exposed_us + exposure.overlapped_us
     assert 100 * exposure.overlapped_us / comm == pytest.approx(percent, abs=0.001)
@@ -55,7 +55,7 @@ def test_overlap_is_what_the_events_say(shared: Path, name: str, percent: float)
 
 @pytest.mark.parametrize("name", ["q09_no_comm", "q33_hipmemcpy", "q36_stream_sync_in_idle_gap"])
 def test_nothing_is_taken_for_communication(shared: Path, name: str) -> None:
-    found = analyzer.analyze(shared / "data" / "quirks" / name)
+    found = analyze(shared / "data" / "quirks" / name)
     assert found.exposure is not None
     assert (found.exposure.exposed_us, found.exposure.overlapped_us) == (0, 0)
     assert found.collectives == []

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-import analyzer
 from analyzer.model import Analysis
+from analyzer.pipeline import analyze
 from parsers.errors import InputError
 
 REAL = (
@@ -42,7 +42,7 @@ REAL = (
 
 
 def analysed(shared: Path, name: str) -> Analysis:
-    return analyzer.analyze(shared / "data" / "real" / name)
+    return analyze(shared / "data" / "real" / name)
 
 
 @pytest.mark.parametrize("name", REAL)
@@ -73,7 +73,7 @@ def test_two_jobs_in_one_directory_are_told_apart(shared: Path) -> None:
 
 def test_the_ranks_of_the_older_job_alone_are_a_job(shared: Path) -> None:
     folder = shared / "data" / "real" / "torchtitan_mixed_runs_2026"
-    found = analyzer.analyze([folder / f"rank{r}.json.gz" for r in (1, 2, 3)])
+    found = analyze([folder / f"rank{r}.json.gz" for r in (1, 2, 3)])
     assert found.trust.ranks_missing == [0]
     assert found.world_size == 4
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import analyzer
 from analyzer.mirrored import from_forward
 from analyzer.model import LedgerDoc
+from analyzer.pipeline import analyze
 from analyzer.predicted import Predicted
 from analyzer.reconcile import compare
 from analyzer.traffic import Flow, Sent, traffic
@@ -144,7 +144,7 @@ def test_traffic_is_a_mean_over_steps_and_ranks_of_calls_whose_bytes_are_known()
 
 def ledger(shared: Path, case: str, **options: object) -> LedgerDoc:
     files = sorted(str(p) for p in (shared / "data" / "captures" / case).glob("rank*.json.gz"))
-    found = analyzer.analyze(files, **options).ledger
+    found = analyze(files, **options).ledger
     assert found is not None
     return found
 

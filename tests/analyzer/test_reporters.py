@@ -5,8 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-import analyzer
 from analyzer.model import Analysis
+from analyzer.pipeline import analyze
 from analyzer.reporters import format as fmt
 from analyzer.reporters.blocks import Cell, Column, Facts, Item, Section, Table, Tone
 from analyzer.reporters.markdown import markdown
@@ -128,7 +128,7 @@ def test_markdown_escapes_what_would_be_markup() -> None:
 
 @pytest.fixture(scope="module")
 def analysis(tmp_path_factory: pytest.TempPathFactory) -> Analysis:
-    return analyzer.analyze(write_job(tmp_path_factory.mktemp("job")))
+    return analyze(write_job(tmp_path_factory.mktemp("job")))
 
 
 def test_the_report_of_a_known_job(analysis: Analysis) -> None:
@@ -157,6 +157,6 @@ def test_what_nobody_knows_has_no_column(analysis: Analysis) -> None:
 @pytest.mark.parametrize("case", ["tp2pp2dp2", "mc8_tp2ep2pp2_moe", "f_tp8pp16_w16384"])
 def test_reports_of_real_jobs_fit_the_page(shared: Path, case: str, width: int) -> None:
     files = sorted(str(p) for p in (shared / "data" / "captures" / case).glob("rank*.json.gz"))[:2]
-    shown = text(sections(analyzer.analyze(files)), width=width)
+    shown = text(sections(analyze(files)), width=width)
     assert max(len(line) for line in shown.splitlines()) <= width
     assert "…" not in shown

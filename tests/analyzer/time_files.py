@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from analyzer import analyze
 from analyzer.model import Analysis
+from analyzer.pipeline import analyze
 
 GEMM = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x256x64_kernel"
 KERNEL = "ncclDevKernel_{}_RING_LL(ncclDevKernelArgsStorage<4096ul>)"

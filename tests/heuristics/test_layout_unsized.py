@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import analyzer
+from analyzer.pipeline import analyze
 from heuristics.label import label
 from heuristics.layout import infer_views
 from heuristics.observe import view
@@ -113,7 +113,7 @@ def test_a_synthetic_job_of_nsight_systems(shared: Path) -> None:
     jobs = [*([path] for path in one), sorted(folder.glob("per_rank_*.sqlite"))]
     assert len(jobs) == 7
     for paths in jobs:
-        layout = analyzer.analyze([str(path) for path in paths]).layout
+        layout = analyze([str(path) for path in paths]).layout
         found = (layout.tp, layout.cp, layout.pp, layout.dp)
         if "nopayload" in paths[0].name or "nohash" in paths[0].name:  # nothing says who is in a group
             assert None in found
@@ -125,7 +125,7 @@ def test_a_synthetic_job_of_nsight_systems(shared: Path) -> None:
 
 
 def test_a_captured_job_of_jax_without_sizes(shared: Path) -> None:
-    document = analyzer.analyze(str(shared / "data/formats/nsys_jax/pax_fsdp4_4proc"))
+    document = analyze(str(shared / "data/formats/nsys_jax/pax_fsdp4_4proc"))
     layout = document.layout
     assert (layout.tp, layout.cp, layout.pp, layout.dp, layout.ep) == (1, 1, 1, 4, 1)
     assert (layout.data_parallel, layout.zero_stage, layout.dp_shard) == ("zero3", 3, 4)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-import analyzer
 from analyzer.model import to_json
+from analyzer.pipeline import analyze
 from analyzer.reading import cache
 from analyzer.reading.one import Job
 from parsers.errors import InputError
@@ -28,10 +28,10 @@ def entries(folder: Path) -> dict[str, int]:
 
 
 def test_the_second_run_takes_everything_from_the_cache(job: Path, tmp_path: Path) -> None:
-    first = to_json(analyzer.analyze(job, cache=str(tmp_path / "kept")))
+    first = to_json(analyze(job, cache=str(tmp_path / "kept")))
     before = entries(tmp_path / "kept")
     assert len(before) == 2
-    assert to_json(analyzer.analyze(job, cache=str(tmp_path / "kept"))) == first == to_json(analyzer.analyze(job))
+    assert to_json(analyze(job, cache=str(tmp_path / "kept"))) == first == to_json(analyze(job))
     assert entries(tmp_path / "kept") == before
 
 
@@ -66,20 +66,20 @@ def test_a_version_has_entries_of_its_own(job: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_damaged_entry_is_made_again(job: Path, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
-    first = to_json(analyzer.analyze(job, cache=str(kept)))
+    first = to_json(analyze(job, cache=str(kept)))
     for path in kept.iterdir():
         path.write_bytes(path.read_bytes()[:100])
-    assert to_json(analyzer.analyze(job, cache=str(kept))) == first
+    assert to_json(analyze(job, cache=str(kept))) == first
     assert all(path.stat().st_size > 100 for path in kept.iterdir())
 
 
 def test_a_cache_that_cannot_be_made_is_one_line(job: Path) -> None:
     with pytest.raises(InputError, match="cannot be a cache"):
-        analyzer.analyze(job, cache=str(job / "rank0.json"))
+        analyze(job, cache=str(job / "rank0.json"))
 
 
 def _analyse(folder: str, kept: str, out: str) -> None:
-    Path(out).write_bytes(to_json(analyzer.analyze(folder, cache=kept)))
+    Path(out).write_bytes(to_json(analyze(folder, cache=kept)))
 
 
 def test_two_runs_at_once_share_a_cache(sample_traces: Path, tmp_path: Path) -> None:
@@ -98,5 +98,5 @@ def test_two_runs_at_once_share_a_cache(sample_traces: Path, tmp_path: Path) -> 
         run.join()
     assert [run.exitcode for run in runs] == [0, 0]
     results = {(tmp_path / f"{n}.json").read_bytes() for n in range(2)}
-    assert results == {to_json(analyzer.analyze(case))}
+    assert results == {to_json(analyze(case))}
     assert len(entries(tmp_path / "kept")) == 4  # whole entries only, nothing half-written left behind

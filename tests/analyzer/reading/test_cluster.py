@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-import analyzer
 from analyzer.model import to_json
+from analyzer.pipeline import analyze
 from analyzer.reading.cluster import batch_size, run_on_cluster
 from analyzer.reading.one import Job, Loaded, Lost
 from parsers.errors import InputError
@@ -36,8 +36,8 @@ def ranks(results: list[Loaded | Lost]) -> list[int]:
 
 def test_a_local_cluster_gives_the_same_document_as_one_process(traces: list[Path]) -> None:
     told: list[int] = []
-    found = analyzer.analyze(traces, dask="local:2", progress=lambda now: told.append(now.files))
-    assert to_json(found) == to_json(analyzer.analyze(traces, workers=1))
+    found = analyze(traces, dask="local:2", progress=lambda now: told.append(now.files))
+    assert to_json(found) == to_json(analyze(traces, workers=1))
     assert told == list(range(1, 9))
 
 
@@ -63,12 +63,12 @@ def test_a_file_that_kills_every_worker_is_left_out_alone(traces: list[Path], tm
 def test_a_file_that_cannot_be_used_is_named(cluster: str, traces: list[Path], tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("nothing of the kind")
     with pytest.raises(InputError, match=r"bad\.json"):
-        analyzer.analyze([tmp_path / "bad.json", *traces], dask=cluster)
+        analyze([tmp_path / "bad.json", *traces], dask=cluster)
 
 
 def test_no_scheduler_is_one_line() -> None:
     with pytest.raises(InputError, match=r"nowhere: no Dask scheduler answers"):
-        analyzer.analyze(Path(__file__), dask="nowhere")
+        analyze(Path(__file__), dask="nowhere")
 
 
 def test_batches_grow_with_the_job_and_leave_no_worker_idle() -> None:

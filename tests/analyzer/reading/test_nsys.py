@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-import analyzer
 from analyzer.model import to_json
 from analyzer.options import Options
+from analyzer.pipeline import analyze
 from analyzer.reading import read_all
 from tests.parsers.nsys.one_job import write_kineto, write_nsys
 
 
 def analysed(folder: Path, **how: Any) -> dict[str, Any]:
-    return dict(json.loads(to_json(analyzer.analyze(folder, **how))))
+    return dict(json.loads(to_json(analyze(folder, **how))))
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_the_analysis_is_that_of_the_same_run_as_kineto(
 def test_the_environment_of_a_job_stays_where_it_is(tmp_path: Path) -> None:
     write_nsys(tmp_path / "job")
     analysed(tmp_path / "job", cache=str(tmp_path / "kept"))
-    assert b"secret-" not in to_json(analyzer.analyze(tmp_path / "job"))
+    assert b"secret-" not in to_json(analyze(tmp_path / "job"))
     assert all(b"secret-" not in path.read_bytes() for path in (tmp_path / "kept").iterdir())
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-import analyzer
 from analyzer import reading
 from analyzer.errors import InconclusiveError
 from analyzer.model import to_json
+from analyzer.pipeline import analyze
 from analyzer.reading import pool
 from analyzer.reading.one import Job, Loaded, Lost, load
 from analyzer.reading.pool import from_bytes, run_in_processes, to_bytes
@@ -27,9 +27,9 @@ def nobody(_job: Job) -> None:
 
 
 def test_any_number_of_workers_gives_the_same_document(traces: list[Path]) -> None:
-    one = to_json(analyzer.analyze(traces, workers=1))
-    assert to_json(analyzer.analyze(traces, workers=2)) == one
-    assert to_json(analyzer.analyze(traces, workers=5)) == one
+    one = to_json(analyze(traces, workers=1))
+    assert to_json(analyze(traces, workers=2)) == one
+    assert to_json(analyze(traces, workers=5)) == one
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
@@ -64,19 +64,19 @@ def test_the_rank_of_a_killed_process_is_missing_and_the_rest_is_analysed(
         return [dying(job, tmp_path / "lives", 9) if "rank3" in job.path else job for job in jobs]
 
     monkeypatch.setattr(reading, "_jobs", with_a_death)
-    found = analyzer.analyze(traces, workers=2)
+    found = analyze(traces, workers=2)
     assert found.trust.ranks_missing == [3]
     assert found.trust.ranks_present == [0, 1, 2, 4, 5, 6, 7]
     assert any("rank3.json.gz is left out: the process that read it died" in w for w in found.trust.warnings)
     with pytest.raises(InconclusiveError, match="1 file left out"):
-        analyzer.analyze(traces, workers=2, strict=True)
+        analyze(traces, workers=2, strict=True)
 
 
 def test_nothing_left_to_analyse_is_said(traces: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = reading._jobs
     monkeypatch.setattr(reading, "_jobs", lambda *a: [dying(job, tmp_path / "lives", 9) for job in plain(*a)])
     with pytest.raises(InconclusiveError, match=r"nothing could be read: .*rank0\.json\.gz is left out"):
-        analyzer.analyze(traces[:2], workers=2)
+        analyze(traces[:2], workers=2)
 
 
 def test_bad_files_are_lost_and_the_others_are_read(traces: list[Path], tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import analyzer
 from analyzer.model import to_json
+from analyzer.pipeline import analyze
 from analyzer.reading.one import Job
 from analyzer.reading.one import summarized as table_of
 from analyzer.summary.file import read_table, write_table
@@ -71,7 +71,7 @@ def same(one: object, other: object, where: str = "") -> None:
 
 
 def json_of(paths: list[Path], **options: object) -> bytes:
-    return to_json(analyzer.analyze(paths, **options))
+    return to_json(analyze(paths, **options))
 
 
 @pytest.mark.parametrize("name", SAMPLES)
@@ -140,7 +140,7 @@ def test_a_summary_of_another_version_is_refused_by_name(tmp_path: Path) -> None
     with pytest.raises(
         InputError, match=f"new: is a summary of version 99, this program reads {VERSION}; summarize the trace"
     ):
-        analyzer.analyze(tmp_path / "new")
+        analyze(tmp_path / "new")
 
 
 def test_a_cut_summary_is_one_line_not_a_traceback(tmp_path: Path) -> None:
@@ -149,4 +149,4 @@ def test_a_cut_summary_is_one_line_not_a_traceback(tmp_path: Path) -> None:
     data = (tmp_path / "mine").read_bytes()
     (tmp_path / "cut").write_bytes(data[: len(data) // 2])
     with pytest.raises(InputError, match="is a damaged summary"):
-        analyzer.analyze(tmp_path / "cut")
+        analyze(tmp_path / "cut")
