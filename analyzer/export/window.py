@@ -103,7 +103,8 @@ def pick(asked: str, findings: Sequence[Finding]) -> Finding:
         ids = list(dict.fromkeys(finding.id for finding in findings))
         close = difflib.get_close_matches(name, ids, n=1)
         meant = f"; did you mean {close[0]}?" if close and close[0] != name else ""
-        there = f"{len(same)} findings have that identifier" if same else f"the findings are {', '.join(ids) or 'none'}"
+        count = "1 finding has" if len(same) == 1 else f"{len(same)} findings have"
+        there = f"{count} that identifier" if same else f"the findings are {', '.join(ids) or 'none'}"
         raise InputError(f"no finding {asked!r}{meant or f'; {there}'}")
     return same[int(number) - 1 if number else 0]
 

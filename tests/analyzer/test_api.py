@@ -68,7 +68,7 @@ def test_every_table_is_a_data_frame(job: analyzer.Job) -> None:
 def test_every_picture_has_a_method(job: analyzer.Job) -> None:
     methods = {name for name in dir(job.plot) if not name.startswith("_")}
     assert methods == set(PICTURES)
-    empty = {"pipeline_timeline", "expert_load", "stage_replica_heatmap"}
+    empty = {"pipeline_timeline", "expert_load"}
     for name in methods - empty:
         assert getattr(job.plot, name)().axes
     for name in empty:

@@ -75,8 +75,8 @@ def test_a_time_is_counted_from_the_first_event(job: Path, tmp_path: Path) -> No
 
 
 def test_a_finding_leads_to_its_costliest_call(job: Path, tmp_path: Path) -> None:
-    result = run("export", job, "-o", tmp_path / "out.json", "--slice", "exposed.dp", "--context", "0.5")
-    assert "warning: only exposed.dp: the call that costs most, 2,545.0 µs on rank 0 is written, 3.545 ms" in (
+    result = run("export", job, "-o", tmp_path / "out.json", "--slice", "rank.late", "--context", "0.5")
+    assert "warning: only rank.late: the call that costs most, 2,500.0 µs on rank 0 is written, 3.545 ms" in (
         result.stderr
     )
     document = exported(job, "-o", tmp_path / "again.json", "--slice", "rank.late")
@@ -86,8 +86,8 @@ def test_a_finding_leads_to_its_costliest_call(job: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("part", "said"),
     [
-        ("exposd.dp", "no finding 'exposd.dp'; did you mean exposed.dp?"),
-        ("exposed.dp#9", "no finding 'exposed.dp#9'; 1 findings have that identifier"),
+        ("rank.latte", "no finding 'rank.latte'; did you mean rank.late?"),
+        ("rank.late#9", "no finding 'rank.late#9'; 1 finding has that identifier"),
         ("steps=77", "--slice steps=77: no such step; there are 0 to 3"),
         ("steps=:", "--slice steps=:: an empty range"),
         ("ms=9:3", "--slice ms=9:3: ends before it begins"),
