@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from parsers.nccl_log import NcclLog
-    from parsers.nsys.communicators import Member
+    from parsers.nsys.places import Member
     from parsers.tables import RankIdentity, RankTrace
 
 
@@ -27,7 +27,7 @@ class Account:
         named: names of the groups that its calls run on.
         calls: how many calls it lists.
         witness: what the format says beyond the tables: `parsers.flight_recorder.Dump`,
-            `parsers.profiled.ProfilerWitness`, `parsers.nsys.communicators.NsysWitness`, or null.
+            `parsers.profiled.ProfilerWitness`, `parsers.nsys.places.NsysWitness`, or null.
         log: the NCCL log that it is, or that a report of Nsight Systems captured.
         collectives: `parsers.tables.COLLECTIVES`, where the calls have been labelled.
     """
@@ -58,6 +58,8 @@ class Account:
 
 def apart(witness: object | None) -> tuple[object | None, NcclLog | None]:
     """A parser's witness as what concerns one rank, and the log that many ranks share."""
+    if witness is None:
+        return None, None
     from parsers.nccl_log import NcclLog
 
     if isinstance(witness, NcclLog):

@@ -18,7 +18,7 @@ from parsers import tables
 
 if TYPE_CHECKING:
     from heuristics.account import Account
-    from parsers.nsys.communicators import Member, NsysWitness, Place
+    from parsers.nsys.places import Member, NsysWitness, Place
     from parsers.tables import RankTrace
 
 Source = TypeVar("Source", "RankTrace", "Account")
@@ -108,7 +108,7 @@ def completed(source: Source, named: Iterable[str], found: Across) -> Source:
 
 
 def _place(trace: RankTrace) -> Place:
-    from parsers.nsys.communicators import Place
+    from parsers.nsys.places import Place
 
     witness = cast("NsysWitness | None", trace.witness)
     return Place(trace.identity, () if witness is None else witness.members, frozenset(_named(trace)))

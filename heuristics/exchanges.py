@@ -19,7 +19,7 @@ from heuristics.primitives import DIRECTIONS, SEND_RECV, codes_of
 
 if TYPE_CHECKING:
     from heuristics.kernel_table import KernelTable
-    from parsers.nsys.communicators import NsysWitness
+    from parsers.nsys.places import NsysWitness
     from parsers.tables import RankTrace
 
 _NAME = "ncclAlltoAll"

@@ -18,7 +18,7 @@ from heuristics.communicators import across, completed
 from heuristics.conflicts import Conflict, conflicts, short
 from heuristics.wires import GroupLinks, Wires
 from parsers import tables
-from parsers.nsys.communicators import Place
+from parsers.nsys.places import Place
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
 
 from parsers.assemble import table
 from parsers.columns import binary_array
-from parsers.flight_recorder import Dump
-from parsers.nccl_log import NcclLog
-from parsers.nsys.communicators import Member, NsysWitness
-from parsers.profiled import MEASURED, ProfilerWitness
+from parsers.nsys.places import Member, NsysWitness
+
+if TYPE_CHECKING:
+    from parsers.nccl_log import NcclLog
 
 _SAME = b""
 """In place of a log: that of the row before."""
@@ -32,11 +32,23 @@ class _Places:
     from_start: bool
 
 
-_KINDS: Mapping[str, type] = {"dump": Dump, "profiler": ProfilerWitness, "places": _Places, "log": NcclLog}
+@cache
+def _kinds() -> Mapping[str, type]:
+    """Imported for a witness only: a trace of the PyTorch profiler has none, and no use for other parsers."""
+    from parsers.flight_recorder import Dump
+    from parsers.nccl_log import NcclLog
+    from parsers.profiled import ProfilerWitness
+
+    return {"dump": Dump, "profiler": ProfilerWitness, "places": _Places, "log": NcclLog}
 
 
 def kept(witness: object | None) -> object | None:
     """What of a parser's witness a summary keeps; null for what no other source is joined with."""
+    if witness is None:
+        return None
+    from parsers.flight_recorder import Dump
+    from parsers.profiled import MEASURED, ProfilerWitness
+
     if isinstance(witness, NsysWitness):
         return _Places(witness.members, witness.from_start) if witness.members else None
     if isinstance(witness, ProfilerWitness):
@@ -74,7 +86,7 @@ def unpacked_logs(column: Iterable[bytes | None]) -> Iterator[NcclLog | None]:
 
 
 def _encoded(witness: object) -> bytes:
-    kind = next(name for name, known in _KINDS.items() if isinstance(witness, known))
+    kind = next(name for name, known in _kinds().items() if isinstance(witness, known))
     return msgspec.msgpack.encode((kind, witness), enc_hook=_plain)
 
 
@@ -85,7 +97,7 @@ def _decoded(data: bytes) -> Any:
 
 @cache
 def _decoder(kind: str) -> msgspec.msgpack.Decoder[Any]:
-    return msgspec.msgpack.Decoder(_KINDS[kind], dec_hook=_rebuilt)
+    return msgspec.msgpack.Decoder(_kinds()[kind], dec_hook=_rebuilt)
 
 
 def _plain(value: object) -> object:

@@ -26,7 +26,7 @@ from parsers.nsys.detect import (
 from parsers.source import BLOCK_BYTES, Source, open_source, peek
 
 if TYPE_CHECKING:
-    from parsers.nsys.communicators import Place
+    from parsers.nsys.places import Place
     from parsers.nsys.store import Store
     from parsers.tables import RankTrace
 

@@ -11,13 +11,14 @@ import numpy as np
 from parsers.columns import NULL
 from parsers.errors import InputError
 from parsers.nsys.build import Report, rank_trace
-from parsers.nsys.communicators import Place, hash_name, log_of, members_of, with_log
+from parsers.nsys.communicators import hash_name, log_of, members_of, with_log
 from parsers.nsys.dynamic import nccl_version
 from parsers.nsys.facts import Facts, captured_output, read_facts
 from parsers.nsys.gpu import THREAD_MASK, Owners, read_gpu, read_launches
 from parsers.nsys.identity import Seat, identities
 from parsers.nsys.marks import sort_out
 from parsers.nsys.nvtx import NcclRanges, read_nccl, read_nvtx
+from parsers.nsys.places import Place
 from parsers.nsys.seats import find_seats
 from parsers.nsys.shares import divide
 from parsers.nsys.store import Store

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from parsers.columns import NULL, Ints
-from parsers.nsys.communicators import Member, members_of, shows_beginning, with_log
+from parsers.nsys.communicators import members_of, shows_beginning, with_log
 from parsers.nsys.gpu import KERNEL, THREAD_MASK, wide
+from parsers.nsys.places import Member
 from parsers.nsys.work import launch_of
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from analyzer.cli import COMMANDS, main
+from parsers.known_formats import KNOWN
 from tests.analyzer.kineto_files import ddp_trace, write_job
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(64)
@@ -217,6 +218,8 @@ def test_an_analysis_imports_no_more_than_it_uses(job: Path, tmp_path: Path) -> 
     assert {"numpy", "pyarrow", "msgspec"} <= imported
     unused = {"pandas", "matplotlib", "rich", "yaml", "sqlite3", "pyarrow.compute", "numpy.ma", "importlib.metadata"}
     assert not unused & imported
+    parsers = {known.module for known in KNOWN if known.name not in {"kineto", "summary", "nsys"}}
+    assert not (parsers | {"parsers.nsys.reader", "parsers.nsys.nvtx"}) & imported
 
 
 def _imported_by(arguments: list[str]) -> set[str]:

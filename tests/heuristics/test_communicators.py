@@ -11,7 +11,7 @@ from heuristics.communicators import across, completed, joined
 from heuristics.label import label
 from parsers import read
 from parsers.nsys import places
-from parsers.nsys.communicators import Member, Place
+from parsers.nsys.places import Member, Place
 from parsers.tables import RankIdentity, RankTrace
 from tests.parsers.nsys.export import Export, grouped
 from tests.parsers.nsys.one_job import write_kineto, write_nsys
