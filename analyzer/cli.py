@@ -75,6 +75,8 @@ class Commands(click.Group):
 
     def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:  # type: ignore[override]
         """Run; failures become one line on stderr and an exit code, a traceback only where it was asked for."""
+        # The matrices here are small: threads for them cost more than they do, most of all with a process per core.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         extra |= {"standalone_mode": False, "prog_name": "analyze"}
         argv = list(sys.argv[1:] if args is None else args)
         _end_like_interrupted(signal.SIGTERM)

@@ -111,34 +111,34 @@ class Names(dict[Any, int]):
 
     def codes(self, values: Sequence[Any]) -> Codes:
         """The numbers of many texts; -1 for None."""
+        if None not in values:
+            return np.fromiter(map(self.__getitem__, values), np.int32, len(values))
         get = self.__getitem__
         return np.fromiter((-1 if value is None else get(value) for value in values), np.int32, len(values))
 
 
-class Lists:
+class Lists(dict[bytes, int]):
     """Numbers repeated lists, each parsed once from the text that it was written as."""
 
     def __init__(self, parse: Callable[[bytes], tuple[list[Any], bool] | None]) -> None:
-        self.values: list[list[Any]] = []
+        super().__init__({b"": -1})
+        self.lists: list[list[Any]] = []
         self._parse = parse
-        self._codes: dict[bytes, int] = {b"": -1}
         self._cut: list[bool] = []
+
+    def __missing__(self, raw: bytes) -> int:
+        parsed = self._parse(raw)
+        code = -1
+        if parsed is not None:
+            code = len(self.lists)
+            self.lists.append(parsed[0])
+            self._cut.append(parsed[1])
+        self[raw] = code
+        return code
 
     def codes(self, raws: Sequence[Any]) -> Codes:
         """The numbers of many lists as written; -1 where there is none."""
-        return np.fromiter((self._code(bytes(raw)) for raw in raws), np.int32, len(raws))
-
-    def _code(self, raw: bytes) -> int:
-        code = self._codes.get(raw)
-        if code is None:
-            parsed = self._parse(raw)
-            code = -1
-            if parsed is not None:
-                code = len(self.values)
-                self.values.append(parsed[0])
-                self._cut.append(parsed[1])
-            self._codes[raw] = code
-        return code
+        return np.fromiter(map(self.__getitem__, map(bytes, raws)), np.int32, len(raws))
 
     def cut(self, codes: Codes) -> npt.NDArray[np.int8]:
         """1 where the writer had cut the list short."""
@@ -226,7 +226,7 @@ def _arrow(values: npt.NDArray[Any], kind: pa.DataType, shared: Names | Lists | 
             kind.index_type, len(values), [_validity(values != -1), pa.py_buffer(np.ascontiguousarray(values))]
         )
         return pa.DictionaryArray.from_arrays(indices, texts, safe=False)
-    lists = shared.values if isinstance(shared, Lists) else []
+    lists = shared.lists if isinstance(shared, Lists) else []
     return list_array(lists, values, kind)
 
 

@@ -192,7 +192,7 @@ def _rank_from_calls(rows: Rows, made: RankTables) -> int | None:
         & (rows.comm.column("group_ranks_cut") == 0)
         & (rows.comm.column("rank_arg") != NULL)
     )
-    lists = texts.lists["group_ranks"].values
+    lists = texts.lists["group_ranks"].lists
     return rank_from_calls(lists, rows.comm.column("group_ranks")[mask], rows.comm.column("rank_arg")[mask])
 
 

@@ -65,12 +65,21 @@ class Source:
         faults: what was wrong with the compressed stream, complete only when reading has ended.
     """
 
-    def __init__(self, name: str, blocks: Generator[bytes, None, None], file_bytes: int, faults: list[Fault]) -> None:
+    def __init__(
+        self,
+        name: str,
+        blocks: Generator[bytes, None, None],
+        file_bytes: int,
+        faults: list[Fault],
+        plain: Any = None,
+    ) -> None:
+        """``plain`` is the file itself where it is not compressed: what follows the head is read without a copy."""
         self.name = name
         self.file_bytes = file_bytes
         self.faults = faults
         self.read_bytes = 0
         self._blocks = blocks
+        self._plain = plain
         try:
             self.head = next(blocks, b"")
         except BaseException:
@@ -80,6 +89,10 @@ class Source:
 
     def readinto(self, target: memoryview) -> int:
         """Fill ``target`` from the front; returns the number of bytes, 0 at the end."""
+        if not self._rest and self._plain is not None:
+            count: int = self._plain.readinto(target)
+            self.read_bytes += count
+            return count
         if not self._rest:
             self._rest = memoryview(next(self._blocks, b""))
         size = min(len(target), len(self._rest))
@@ -129,7 +142,7 @@ def open_source(
     kind = next((kind for start, kind in _MAGIC if magic.startswith(start)), None)
     faults: list[Fault] = []
     if kind is None:
-        return Source(name, _plain(file, block_bytes), size, faults)
+        return Source(name, _plain(file, block_bytes), size, faults, file)
     stored = _Stored(file, reopen)
     blocks = _guard(_blocks(_DECODERS[kind](stored, faults), block_bytes), stored, limits, name)
     return Source(name, _ahead(blocks) if ahead and size > _ALONE_BYTES else blocks, size, faults)
