@@ -79,19 +79,21 @@ def _with_sequence_parallelism(view: RankView, group: int, tensors: list[Family]
 
 
 def _on_other_streams(view: RankView, group: int, families: list[Family]) -> list[Family]:
-    """The same calls where an unnamed group of as many ranks shows up on another stream (backward's, say)."""
+    """The same calls where an unnamed group of as many ranks shows up on another stream (backward's, say).
+
+    Every primitive must be there: gathers of that size without reduce-scatters bring together keys and values.
+    """
     own = view.group(group)
     if own.identified or not own.size:
         return []
-    same = {(f.primitive, f.size, f.dtype) for f in families}
-    return [
-        f
-        for f in view.families
-        if f.group != group
-        and (f.primitive, f.size, f.dtype) in same
-        and not view.group(f.group).identified
-        and view.group(f.group).size == own.size
-    ]
+    same, primitives = {(f.primitive, f.size, f.dtype) for f in families}, {f.primitive for f in families}
+    elsewhere: dict[int, list[Family]] = {}
+    for f in view.families:
+        there = view.group(f.group)
+        alike = f.group != group and (f.primitive, f.size, f.dtype) in same
+        if alike and not there.identified and there.size == own.size:
+            elsewhere.setdefault(f.group, []).append(f)
+    return [f for found in elsewhere.values() if {f.primitive for f in found} == primitives for f in found]
 
 
 def _forward_scatter_tests(view: RankView, scatter: list[Family], gather: list[Family]) -> list[Test]:

@@ -164,3 +164,13 @@ def test_padded_exchanges_are_not_taken_for_routing_maps() -> None:
     back = [exchange(A, "B", group=1), exchange(A, "B", group=1, attention=1), reduce(A, "B")]
     view = rank(layer * 4 + back * 4 + [reduce(UNIT, "B", group=2)], [sized(2), sized(4), sized(4)], world=8)
     assert infer_views([view]).layout.ep == 4
+
+
+def test_gathers_alone_on_another_stream_are_not_tensor_calls() -> None:
+    """Torch's ring brings keys and values together on the stream of its hops; their size is an activation's."""
+    layer = [gather(A, "F"), gather(A, "F", group=1), scatter(A, "F", attention=1), gather(A, "F"), scatter(A, "F")]
+    hop = exchange(A // 2, "B", split="one_hot", group=1)
+    back = [gather(A, "B"), scatter(A, "B"), gather(A, "B"), gather(A, "B", group=1), hop, scatter(A, "B", attention=1)]
+    calls = layer * 4 + back * 4 + [reduce(UNIT, "B", group=2, dtype="float32")]
+    layout = infer_views([rank(calls, [sized(2), sized(2), sized(4)], world=8)]).layout
+    assert (layout.tp, layout.cp, layout.dp, layout.ep, layout.cp_kind) == (2, 2, 2, 1, "ring")
