@@ -74,6 +74,7 @@ def view(rank: LabelledRank, *, use_names: bool = True) -> RankView:
         runs_experts=bool(len(_named_times(rank, _is_expert))),
         runs_embedding_bags=bool(len(_named_times(rank, _is_embedding_bag))),
         ends_ns=ends_ns(table),
+        steps_marked=rank.steps.source != "inferred",
     )
 
 
@@ -282,12 +283,20 @@ def _attention_before(
     window: npt.NDArray[np.int64],
     begin: int,
 ) -> npt.NDArray[np.int64]:
-    """Attention between neighbouring calls, on the clock where both are seen: kernels by start, operators by issue."""
+    """Attention between neighbouring calls, on the clock where both are seen: kernels by start, operators by issue.
+
+    The GPU runs behind: when the CPU begins a step, attention of the step before may still run, so what precedes the
+    first call counts from the start of the call issued before it. A call may also start early, on a stream of its own,
+    and wait there; what ran until the latest start so far has been counted.
+    """
     attention = _named_times(rank, _is_attention)
     if not rank.trace.on_gpu:
         return _marks_between(attention, since, upto)
-    starts = ints(rank.collectives, "ts_ns")[window]
-    return _marks_between(attention, np.concatenate([np.minimum(starts[:1], begin), starts[:-1]]), starts)
+    every = ints(rank.collectives, "ts_ns")
+    starts = np.maximum.accumulate(every[window])
+    earlier = every[_launch_times(rank.collectives) < upto[:1]]
+    first = np.minimum(starts[:1], max(begin, int(earlier.max(initial=begin))))
+    return _marks_between(attention, np.concatenate([first, starts[:-1]]), starts)
 
 
 _ATTENTION_KERNELS = (

@@ -145,6 +145,7 @@ class RankView:
         ends_ns: per row of the rank's collectives, when the call was over.
         off_mesh: whether messages over the world group link ranks of the job that lie on no common mesh.
         doubtful: groups that calls were put on by the group's description alone.
+        steps_marked: whether the file marks where steps begin; else any call of a step may be its first.
         told_by: per dimension whose group is one of several, a rank whose trace tells which.
     """
 
@@ -167,6 +168,7 @@ class RankView:
     fragment: bool = False
     ends_ns: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     doubtful: frozenset[int] = frozenset()
+    steps_marked: bool = True
     told_by: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     off_mesh: bool = False
 
@@ -201,5 +203,6 @@ def signature(view: RankView) -> int:
     groups = tuple((g.size, g.desc, same.setdefault(g.ranks, len(same)), g.ranks is not None) for g in view.groups)
     families = tuple((_SAID(f), f.peer - view.rank if f.peer >= 0 else NULL) for f in view.families)
     arrays = (view.sequence, view.phases, view.attention_before > 0, view.backward_before)
-    marks = (view.backward_after, view.has_backward, view.runs_experts, view.runs_embedding_bags, bool(view.actions))
-    return hash((view.world_size, view.off_mesh, groups, families, tuple(a.tobytes() for a in arrays), marks))
+    marks = (view.backward_after, view.has_backward, view.steps_marked, view.off_mesh, bool(view.actions))
+    runs = (view.runs_experts, view.runs_embedding_bags)
+    return hash((view.world_size, groups, families, tuple(a.tobytes() for a in arrays), marks, runs))

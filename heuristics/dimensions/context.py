@@ -17,7 +17,13 @@ from heuristics.dimensions.claim import (
     of,
     per_step,
 )
-from heuristics.dimensions.order import adjacent_pairs, attention_since, sizes_in_pairs
+from heuristics.dimensions.order import (
+    FOUR_PER_ATTENTION,
+    adjacent_pairs,
+    attention_share,
+    begins_after_attention,
+    sizes_in_pairs,
+)
 from heuristics.dimensions.p2p import Traffic, traffic
 from heuristics.view import OPTIMIZER, UNKNOWN
 
@@ -101,12 +107,13 @@ def _ulysses(view: RankView, group: int, floats: list[Family]) -> list[Claim]:
     if not exchanges:
         return []
     tests = []
-    since = attention_since(view, indices(exchanges))
-    if view.attention_before.any():
-        if since[0] == 0:
-            tests.append(Test(STRONG, "the first exchange of the step comes before any attention, which waits for it"))
-        else:
-            tests.append(Test(-STRONG, "attention runs before the first exchange"))
+    attended = begins_after_attention(view, indices(exchanges))
+    if attended is False:
+        tests.append(Test(STRONG, "the first exchange of the step comes before any attention, which waits for it"))
+    elif attended:
+        tests.append(Test(-STRONG, "attention runs before the first exchange"))
+    else:
+        tests += _per_attention(view, exchanges)
     ndim = max(f.ndim for f in exchanges)
     if ndim >= 4:
         tests.append(Test(FAIR, f"the tensors have {ndim} dimensions: heads and sequence"))
@@ -116,6 +123,19 @@ def _ulysses(view: RankView, group: int, floats: list[Family]) -> list[Claim]:
         )
     facts = MappingProxyType({"cp_kind": "ulysses"})
     return [Claim("cp", "ulysses", group, indices(exchanges), tuple(tests), facts)]
+
+
+def _per_attention(view: RankView, exchanges: list[Family]) -> list[Test]:
+    """Exchanges per attention, where the first of a step is not known: four move q, k, v and the output of a layer.
+
+    Experts exchange twice per layer. So does attention whose q, k and v travel together, which says nothing.
+    """
+    share = attention_share(view, indices(exchanges))
+    if share is None:
+        return []
+    if share <= FOUR_PER_ATTENTION:
+        return [Test(STRONG, "four exchanges for each attention: q, k, v and output")]
+    return [Test(-STRONG, "two exchanges for each attention: those of experts, or of q, k and v together")]
 
 
 def _gathered_keys(view: RankView, group: int, floats: list[Family]) -> list[Claim]:

@@ -17,7 +17,13 @@ from heuristics.dimensions.claim import (
     of,
     per_step,
 )
-from heuristics.dimensions.order import attention_between, attention_since
+from heuristics.dimensions.order import (
+    FOUR_PER_ATTENTION,
+    attention_between,
+    attention_share,
+    attention_since,
+    begins_after_attention,
+)
 from heuristics.view import SCALARS
 
 if TYPE_CHECKING:
@@ -142,12 +148,13 @@ def _padded(view: RankView, group: int, families: list[Family]) -> list[Claim]:
     tests = []
     if counts:
         tests.append(Test(STRONG, f"{count(per_step(counts))} exchanges of integer counts per step go with them"))
-    if view.attention_before.any():
-        since = attention_since(view, indices(exchanges))
-        if since[0] > 0:
-            tests.append(Test(STRONG, "attention runs before the first exchange: tokens leave after it"))
-        else:
-            tests.append(Test(-STRONG, "the first exchange comes before any attention"))
+    attended = begins_after_attention(view, indices(exchanges))
+    if attended:
+        tests.append(Test(STRONG, "attention runs before the first exchange: tokens leave after it"))
+    elif attended is False:
+        tests.append(Test(-STRONG, "the first exchange comes before any attention"))
+    elif (share := attention_share(view, indices(exchanges))) is not None and share <= FOUR_PER_ATTENTION:
+        tests.append(Test(-STRONG, "four exchanges for each attention: its own q, k, v and output"))
     tests += _workload_tests(view)
     if {f.ndim for f in exchanges} == {3}:
         tests.append(Test(WEAK, "the tensors have three dimensions: experts, capacity, hidden"))

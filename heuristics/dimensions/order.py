@@ -16,6 +16,11 @@ MIN_PAIRED_CALLS = 8
 """Four pairs: fewer may fall around attention by chance."""
 
 
+FOUR_PER_ATTENTION = 1 / 3
+"""Share of exchanges with attention before them: a quarter where q, k, v and the output of a layer are exchanged, a
+half where tokens go to experts and back. This lies between."""
+
+
 def positions(view: RankView, families: frozenset[int]) -> npt.NDArray[np.int64]:
     """Where in `RankView.sequence` the calls of some families stand."""
     return np.flatnonzero(np.isin(view.sequence, list(families)))
@@ -87,6 +92,23 @@ def _in_pairs(view: RankView, families: frozenset[int]) -> bool:
         return False
     beside = (where[1::2] - where[::2] == 1).mean() >= 0.9
     return bool(beside and (since[2::2] > 0).mean() >= 0.9 and (since[1::2] > 0).mean() <= 0.1)
+
+
+def begins_after_attention(view: RankView, families: frozenset[int]) -> bool | None:
+    """Whether attention runs before the first call of the families in a step.
+
+    None where no attention is seen, or where steps are not marked: then any call may be the first.
+    """
+    since = attention_since(view, families)
+    if not view.steps_marked or not len(since) or not view.attention_before.any():
+        return None
+    return bool(since[0] > 0)
+
+
+def attention_share(view: RankView, families: frozenset[int]) -> float | None:
+    """Share of the calls of some families that have attention since the one before; None for too few calls."""
+    since = attention_since(view, families)[1:]
+    return float((since > 0).mean()) if len(since) >= MIN_PAIRED_CALLS - 1 and view.attention_before.any() else None
 
 
 def attention_since(view: RankView, families: frozenset[int]) -> npt.NDArray[np.int64]:

@@ -84,16 +84,22 @@ def _on_other_streams(view: RankView, group: int, families: list[Family]) -> lis
     Every primitive must be there: gathers of that size without reduce-scatters bring together keys and values.
     """
     own = view.group(group)
-    if own.identified or not own.size:
+    if own.identified:
         return []
-    same, primitives = {(f.primitive, f.size, f.dtype) for f in families}, {f.primitive for f in families}
+    same, primitives = {_said(f, own.size) for f in families}, {f.primitive for f in families}
     elsewhere: dict[int, list[Family]] = {}
     for f in view.families:
         there = view.group(f.group)
-        alike = f.group != group and (f.primitive, f.size, f.dtype) in same
+        alike = f.group != group and f.role == "payload" and _said(f, own.size) in same
         if alike and not there.identified and there.size == own.size:
             elsewhere.setdefault(f.group, []).append(f)
     return [f for found in elsewhere.values() if {f.primitive for f in found} == primitives for f in found]
+
+
+def _said(family: Family, members: int) -> tuple[object, ...]:
+    """What calls of one group have in common; where sizes are not recorded (copies), the operation they are part of."""
+    said = (family.primitive, family.size, family.dtype)
+    return said if members else (*said, family.op, family.library)
 
 
 def _forward_scatter_tests(view: RankView, scatter: list[Family], gather: list[Family]) -> list[Test]:

@@ -174,3 +174,23 @@ def test_gathers_alone_on_another_stream_are_not_tensor_calls() -> None:
     calls = layer * 4 + back * 4 + [reduce(UNIT, "B", group=2, dtype="float32")]
     layout = infer_views([rank(calls, [sized(2), sized(2), sized(4)], world=8)]).layout
     assert (layout.tp, layout.cp, layout.dp, layout.ep, layout.cp_kind) == (2, 2, 2, 1, "ring")
+
+
+def exchanges_around_attention(before: int, after: int, begin: int) -> RankView:
+    """Layers that exchange before and after attention, in a step that is not marked: it may begin in the middle."""
+    layer = [exchange(A, "F")] * before + [exchange(A, "F", attention=1)] + [exchange(A, "F")] * (after - 1)
+    back = [exchange(A, "B")] * after + [exchange(A, "B", attention=1)] + [exchange(A, "B")] * (before - 1)
+    calls = layer * 6 + back * 6 + [reduce(UNIT, "O", group=1, dtype="float32")]
+    view = rank(calls[begin:] + calls[:begin], [group(0, 1), group(0, 1)], world=2)
+    return replace(view, steps_marked=False)
+
+
+def test_four_exchanges_for_each_attention_are_its_own_wherever_the_step_begins() -> None:
+    for begin in (0, 3, 4, 30):
+        layout = infer_views([exchanges_around_attention(3, 1, begin)]).layout
+        assert (layout.cp, layout.ep, layout.cp_kind) == (2, 1, "ulysses"), begin
+
+
+def test_two_exchanges_for_each_attention_promise_nothing_where_the_step_begins_anywhere() -> None:
+    layout = infer_views([exchanges_around_attention(1, 1, 7)]).layout
+    assert (layout.cp, layout.ep) == (None, None)
