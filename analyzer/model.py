@@ -317,6 +317,15 @@ class Straggler(_Doc, frozen=True, kw_only=True):
     cause: str | None
 
 
+class JobSlowdown(_Doc, frozen=True, kw_only=True):
+    """A pipeline job replayed with its measured durations, and with every kind of operation taking the same."""
+
+    ratio: float
+    replayed_us: float
+    ideal_us: float
+    pipelines: list[list[int]]
+
+
 class Finding(_Doc, frozen=True, kw_only=True):
     """Something worth a person's attention."""
 
@@ -347,6 +356,7 @@ class Analysis(_Doc, frozen=True, kw_only=True):
     ledger: LedgerDoc | None
     stragglers: list[Straggler]
     findings: list[Finding]
+    slowdown: JobSlowdown | None = None  # of jobs whose every operation is known
 
 
 def to_json(analysis: Analysis) -> bytes:

@@ -22,6 +22,7 @@ from analyzer.options import Options
 from analyzer.outlook import explained
 from analyzer.reading import read_all
 from analyzer.reconcile import check, declared_degrees, reconcile
+from analyzer.replay import of_job
 from analyzer.rows import collect, counted_calls
 from analyzer.step_marks import window_of
 from analyzer.step_time import exposure
@@ -182,6 +183,7 @@ def _document(
     pipeline = with_bubble(pipeline_document(inference.layout), said.bubble)
     ideal = None if pipeline is None else pipeline.bubble_fraction.predicted
     times = explained(measured, ranks, said, ledger.hideable, cluster, nodes, ideal)
+    slowdown = of_job([rank.source for rank in ranks])
     facts = Facts(
         ranks=ranks,
         trust=quality,
@@ -193,6 +195,7 @@ def _document(
         ledger=ledger.ledger,
         ledger_refused=ledger.refused,
         timing=said,
+        slowdown=slowdown,
         sources=sources,
     )
     return Analysis(
@@ -210,6 +213,7 @@ def _document(
         ledger=ledger.ledger,
         stragglers=stragglers(said.late),
         findings=findings(facts),
+        slowdown=slowdown,
     )
 
 

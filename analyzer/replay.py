@@ -10,30 +10,17 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from analyzer.intervals import Floats, Ints
-from parsers.straggler_parquet import Operations
-
-MESSAGES = {
-    "forward-send": 1,
-    "forward-recv": -1,
-    "backward-send": -1,
-    "backward-recv": 1,
-}
-"""How many stages away the other end of each message is."""
-
-OF_STAGE, OF_ENDS, OF_ALL = "stage", "ends", "all"
-COLLECTIVES = {
-    "grads-reduce-scatter": OF_STAGE,
-    "params-all-gather": OF_STAGE,
-    "embedding-grads-all-reduce": OF_ENDS,
-    "optimizer-clip-main-grad": OF_ALL,
-}
-"""Who takes part: the ranks of one stage; first and last stage of a pipeline; everybody (the norm of all gradients)."""
+from analyzer.model import JobSlowdown
+from analyzer.summary.model import RankSummary
+from heuristics.pipelines import pipelines
+from parsers.errors import InputError
+from parsers.straggler_parquet import COLLECTIVES, FORMAT, MESSAGES, OF_ENDS, OF_STAGE, Operations, read_operations
 
 
 @dataclass(frozen=True)
@@ -51,6 +38,27 @@ class Slowdown:
     replayed_s: float
     ideal_s: float
     pipelines: tuple[tuple[int, ...], ...]
+
+
+def of_job(ranks: Sequence[RankSummary]) -> JobSlowdown | None:
+    """The slowdown of a job whose file lists every operation; None of others, or where the file is not there any more.
+
+    Args:
+        ranks: the job's ranks.
+    """
+    paths = {rank.path for rank in ranks if rank.format == FORMAT}
+    if len(paths) != 1:
+        return None
+    try:
+        found = slowdown(read_operations(paths.pop()))
+    except InputError:
+        return None
+    return JobSlowdown(
+        ratio=round(found.slowdown, 6),
+        replayed_us=round(found.replayed_s * 1e6, 3),
+        ideal_us=round(found.ideal_s * 1e6, 3),
+        pipelines=[list(chain) for chain in found.pipelines],
+    )
 
 
 def slowdown(operations: Operations) -> Slowdown:
@@ -74,40 +82,6 @@ def slowdown(operations: Operations) -> Slowdown:
         ideal_s=free,
         pipelines=tuple(tuple(chain[s] for s in sorted(chain)) for _, chain in sorted(chains.items())),
     )
-
-
-def pipelines(operations: Operations) -> dict[int, tuple[int, int]]:
-    """Pipeline and stage per rank: a send and its receive end together, and only in one pair of ranks."""
-    following: dict[int, int] = {}
-    ends = operations.start_ns + operations.dur_ns
-    sends, receives = _times(operations, ends, "forward-send"), _times(operations, ends, "forward-recv")
-    for rank, mine in sends.items():
-        off = {}
-        for other, theirs in receives.items():
-            common = sorted(mine.keys() & theirs.keys()) if other != rank else []
-            if common:
-                off[other] = float(np.median([abs(mine[key] - theirs[key]) for key in common]))
-        if off:
-            following[rank] = min(off, key=lambda other: off[other])
-    firsts = sorted(set(np.unique(operations.rank).tolist()) - set(following.values()))
-    place = {}
-    for pipeline, rank in enumerate(firsts):
-        stage, at = 0, rank
-        while at not in place:
-            place[at] = (pipeline, stage)
-            if at not in following:
-                break
-            stage, at = stage + 1, following[at]
-    return place
-
-
-def _times(operations: Operations, ends: Ints, kind: str) -> dict[int, dict[tuple[int, int], int]]:
-    mine = operations.kind == (operations.kinds.index(kind) if kind in operations.kinds else -1)
-    out: dict[int, dict[tuple[int, int], int]] = defaultdict(dict)
-    columns = (operations.rank[mine], operations.step[mine], operations.seq[mine], ends[mine])
-    for rank, step, seq, end in zip(*(c.tolist() for c in columns), strict=True):
-        out[rank][step, seq] = end
-    return out
 
 
 def _partners(operations: Operations, place: Mapping[int, tuple[int, int]]) -> tuple[Floats, Ints]:

@@ -132,7 +132,7 @@ def _pipeline(view: RankView, roles: Roles, claim: Claim, gradients: list[Claim]
         doubtful = group.size == view.world_size  # messages over the world group show no length
         return Axis(group.size, None, min(weight, DOUBTFUL) if doubtful else weight, (claim,))
     peers = {f.peer for f in view.families if f.index in claim.families and f.peer >= 0}
-    if len(group.ranks) < (view.world_size or 0):
+    if len(group.ranks) < (view.world_size or max(other.size for other in view.groups)):
         return Axis(group.size, group.ranks, weight, (claim,))
     if not peers or view.rank < 0 or view.rank in peers:  # who sends to itself exchanges with all
         return Axis(0, None, weight, (claim,))
@@ -156,7 +156,7 @@ def _hybrid(view: RankView, gradients: list[Claim]) -> tuple[Claim, Claim] | Non
         if scatter.kind != "gradient_scatter" or scatter.group < 0:
             continue
         members = view.group(scatter.group).size
-        shards = {f.size // members for f in _families(view, scatter, "reduce_scatter") if members}
+        shards = {f.size // members for f in _families(view, scatter, "reduce_scatter") if members and f.size > 0}
         for reduce in gradients:
             if reduce.kind != "gradient_reduce" or reduce.group == scatter.group:
                 continue

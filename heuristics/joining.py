@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from parsers.nccl_log import NcclLog
 
-TRACES = ("kineto", "nsys")
+TRACES = ("kineto", "nsys", "straggler_analysis")
 """Formats that place calls in time: analysed wherever one of them is given."""
 
 ALONE = ("flight_recorder", "nccl_inspector", "nccl_profiler", "execution_trace", "nccl_log", "deepspeed_log")

@@ -75,6 +75,6 @@ def _notes(trace: RankTrace, records: Records, seen: Evidence, silent: Bools, st
     if silent.any():
         notes.append(f"{int(silent.sum())} calls left no kernel in the window")
     early = int(((seen.work.launch < 0) & (seen.work.role != PACK)).sum())
-    if early:
+    if early and trace.launches.num_rows:
         notes.append(f"{early} communication kernels have no launch in the window")
     return tuple(notes)

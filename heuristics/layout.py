@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -60,6 +60,23 @@ def _fragment() -> Layout:
     return Layout(dimensions=MappingProxyType(dict.fromkeys(DIMENSIONS, undecided)))
 
 
+def _without(layout: Layout, hidden: Collection[str]) -> Layout:
+    """A layout of which some dimensions cannot be seen: that no call was theirs says nothing."""
+    reason = "this source does not show its calls: they run inside of operations that compute"
+    verdicts = {
+        dim: DimensionVerdict(None, 0.0, against=(reason,)) if dim in hidden else verdict
+        for dim, verdict in layout.dimensions.items()
+    }
+    return replace(
+        layout,
+        dimensions=MappingProxyType(verdicts),
+        confidence=min(layout.confidence, 0.8),
+        tp=None if "tp" in hidden else layout.tp,
+        cp=None if "cp" in hidden else layout.cp,
+        ep=None if "ep" in hidden else layout.ep,
+    )
+
+
 def infer_views(ranks: Sequence[RankView]) -> Inference:
     """`infer` on views."""
     ranks = marked_off_mesh(resolved(ranks))
@@ -77,6 +94,9 @@ def infer_views(ranks: Sequence[RankView]) -> Inference:
     pipelines = [(s.view, claim) for s in seen for claim in s.roles.of("pp", "stage_link")[:1]]
     plan = schedule(pipelines, found.pp.value) if found.pp.value != 1 else Schedule()
     layout = _layout(seen, found, plan, undecided)
+    hidden = {dim for view in ranks for dim in view.unseen}
+    if hidden:
+        layout = _without(layout, hidden)
     if ranks and all(view.fragment for view in ranks):
         layout = declared_layout(ranks) or _fragment()
         by_family = [declared_dims(view) for view in ranks]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 
 FRAGMENTS = frozenset({"flight_recorder"})
 """Sources that keep the last calls before they were written, wherever in a step that was."""
+
+
+UNSEEN = MappingProxyType({"straggler_analysis": ("tp", "cp", "ep")})
+"""Dimensions that a source does not show: there they run inside of operations that count as computing."""
 
 
 def view(rank: LabelledRank, *, use_names: bool = True) -> RankView:
@@ -70,6 +75,7 @@ def view(rank: LabelledRank, *, use_names: bool = True) -> RankView:
         actions=_actions(rank, bounds),
         optimizer_seen=bool(len(_mark_times(rank, "optimizer"))),
         has_backward=_has_backward(rank, autograd, phase),
+        unseen=UNSEEN.get(rank.trace.format, ()),
         fragment=rank.trace.format in FRAGMENTS and not len(regular),
         runs_experts=bool(len(_named_times(rank, _is_expert))),
         runs_embedding_bags=bool(len(_named_times(rank, _is_embedding_bag))),

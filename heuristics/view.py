@@ -142,6 +142,7 @@ class RankView:
         runs_experts: whether kernels or operators of a mixture of experts run in the window.
         runs_embedding_bags: whether embedding-table lookups of recommendation models run in the window.
         fragment: whether the calls are a piece of a step, cut wherever the source stopped.
+        unseen: dimensions whose calls the source does not show.
         ends_ns: per row of the rank's collectives, when the call was over.
         off_mesh: whether messages over the world group link ranks of the job that lie on no common mesh.
         doubtful: groups that calls were put on by the group's description alone.
@@ -166,6 +167,7 @@ class RankView:
     runs_experts: bool = False
     runs_embedding_bags: bool = False
     fragment: bool = False
+    unseen: tuple[str, ...] = ()
     ends_ns: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     doubtful: frozenset[int] = frozenset()
     steps_marked: bool = True

@@ -71,6 +71,14 @@ KNOWN = (
         directories=True,
     ),
     KnownFormat(
+        "straggler_analysis",
+        "operations of a pipeline job (ByteDance StragglerAnalysis, Parquet)",
+        "parsers.straggler_parquet",
+        "Parquet with the columns rank, step, optype, start_ts, duration and seq_id",
+        ("yes", "yes", "", "", "inferred from ends that coincide", "", "", "yes"),
+        json_words=(),
+    ),
+    KnownFormat(
         "summary",
         "per-rank summary (analyze summarize)",
         "parsers.summary",

@@ -25,6 +25,7 @@ _RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     causes.exposed_causes,
     causes.overlap_tax,
     causes.bubble,
+    waiting.slowdown,
     waiting.late_ranks,
     waiting.slow_link,
     waiting.disagreements,

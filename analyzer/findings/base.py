@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from analyzer.measured import Measured
-from analyzer.model import CollectiveRow, Exposure, Finding, LayoutDoc, LedgerDoc, Trust
+from analyzer.model import CollectiveRow, Exposure, Finding, JobSlowdown, LayoutDoc, LedgerDoc, Trust
 
 if TYPE_CHECKING:
     from analyzer.timing import Timing
@@ -31,6 +31,7 @@ class Facts:
     ledger: LedgerDoc | None
     ledger_refused: str | None
     timing: Timing | None = None
+    slowdown: JobSlowdown | None = None
     sources: Sources | None = None
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from analyzer.findings.base import NOISE, Facts, finding
 from analyzer.model import Finding
+from analyzer.reporters.format import time
 from analyzer.stragglers import late_steps
 from analyzer.words import plural
 
@@ -27,6 +28,22 @@ def late_ranks(facts: Facts) -> Iterator[Finding]:
             cost=late.late_us_per_step,
             action=_to_do(late.cause),
         )
+
+
+def slowdown(facts: Facts) -> Iterator[Finding]:
+    """How much faster the job would be if every rank did the same."""
+    found = facts.slowdown
+    if found is None or found.replayed_us - found.ideal_us < NOISE * found.replayed_us:
+        return
+    yield finding(
+        "job.slowdown",
+        "warning",
+        f"stragglers make the job {found.ratio:.3f} times slower",
+        f"Replayed with its measured durations a step takes {time(found.replayed_us)}, with every kind of operation "
+        f"taking the same {time(found.ideal_us)}.",
+        cost=found.replayed_us - found.ideal_us,
+        action="Even out the stages (layers, loss and embedding) and the sequences of the replicas.",
+    )
 
 
 def slow_link(facts: Facts) -> Iterator[Finding]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from parsers.errors import InputError
 from parsers.source import Limits
+from parsers.straggler_parquet import holds_operations
 from parsers.summary import is_summary
 
 if TYPE_CHECKING:
@@ -109,7 +111,7 @@ def load(job: Job) -> Loaded:
 
 
 def _load(job: Job) -> Loaded:
-    if is_summary(job.path):
+    if is_summary(job.path) and not holds_operations(Path(job.path)):
         from analyzer.summary.file import read_table
 
         return Loaded(read_table(job.path))
@@ -141,9 +143,10 @@ def labelled(job: Job) -> Iterator[LabelledRank]:
     from heuristics.arrays import codes
     from heuristics.communicators import completed, joined
     from heuristics.label import label
+    from heuristics.pipelines import placed
     from parsers import read
 
-    traces = read(job.path, job.limits)
+    traces = placed(read(job.path, job.limits))
     if job.across is None:
         traces = joined(traces)
     else:

@@ -91,6 +91,7 @@ class _View:
     runs_experts: bool
     runs_embedding_bags: bool
     fragment: bool
+    unseen: tuple[str, ...]
 
 
 def to_table(summaries: Sequence[RankSummary]) -> pa.Table:
@@ -289,6 +290,7 @@ def _view_head(view: RankView) -> _View:
         runs_experts=view.runs_experts,
         runs_embedding_bags=view.runs_embedding_bags,
         fragment=view.fragment,
+        unseen=view.unseen,
     )
 
 
@@ -382,5 +384,6 @@ def _view(rows: Rows, row: int) -> RankView:
         runs_experts=known.runs_experts,
         runs_embedding_bags=known.runs_embedding_bags,
         fragment=known.fragment,
+        unseen=known.unseen,
         ends_ns=ends_ns(times),
     )

@@ -59,7 +59,7 @@ def _link_tests(view: RankView, size: int, seen: Traffic) -> list[Test]:
     if view.actions:
         tests.append(Test(STRONG, "the framework marks the passes of its pipeline schedule"))
     sizes = {f.size for f in view.families if f.index in seen.families}
-    if len(sizes) == 1:
+    if len(sizes) == 1 and min(sizes) > 0:
         tests.append(Test(WEAK, f"one size, {sizes.pop():,} elements: the stage boundary"))
     return tests
 

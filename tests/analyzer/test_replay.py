@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
+from analyzer.cli import main
 from analyzer.replay import slowdown
 from parsers.errors import InputError
 from parsers.straggler_parquet import read_operations
@@ -32,6 +35,41 @@ def test_the_inferred_pipelines_are_the_ones_on_record(shared: Path) -> None:
     assert {frozenset(chain) for chain in found} == {
         frozenset(r for d, _, r in said if d == one) for one in {d for d, _, _ in said}
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "published", "dp", "pp", "microbatches"),
+    [("AR", 1.973, 4, 4, 32), ("SE", 1.537, 32, 2, 8), ("ST", 1.179, 2, 4, 4)],
+)
+def test_the_command_reads_the_published_jobs_and_infers_their_layouts(
+    shared: Path, tmp_path: Path, name: str, published: float, dp: int, pp: int, microbatches: int
+) -> None:
+    """A directory with the operations of one job; the positions of its ranks, which the file has too, are taken out."""
+    table = pq.read_table(shared / "data" / "ground_truth" / "straggler" / f"trace-{name}.parquet")
+    pq.write_table(table.drop_columns(["dp_rank", "stage"]), tmp_path / "operations.parquet")
+    result = CliRunner().invoke(main, ["run", str(tmp_path), "--format", "json", "-q"])
+    assert result.exit_code == 0
+    found = json.loads(result.stdout)
+    assert {item["format"] for item in found["inputs"]} == {"straggler_analysis"}
+    assert found["slowdown"]["ratio"] == pytest.approx(published, rel=0.013)
+    layout = found["layout"]
+    assert (layout["dp"], layout["pp"], layout["microbatches"], layout["pp_schedule"]) == (dp, pp, microbatches, "1f1b")
+    assert (layout["tp"], layout["cp"], layout["ep"]) == (None, None, None)
+    (said,) = (item for item in found["findings"] if item["id"] == "job.slowdown")
+    assert said["cost_us"] == pytest.approx(found["slowdown"]["replayed_us"] - found["slowdown"]["ideal_us"], abs=0.01)
+
+
+def test_the_command_says_what_the_even_job_would_take(tmp_path: Path) -> None:
+    """As below: 10 s of which the even job needs 9."""
+    result = CliRunner().invoke(main, ["run", job(tmp_path / "slow.parquet", 2.0), "--format", "json", "-q"])
+    found = json.loads(result.stdout)
+    assert found["slowdown"] == {
+        "ratio": round(10 / 9, 6),
+        "replayed_us": 10e6,
+        "ideal_us": 9e6,
+        "pipelines": [[0, 1]],
+    }
+    assert (found["layout"]["pp"], found["layout"]["tp"]) == (2, None)
 
 
 def job(path: Path, second: float) -> str:
