@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from analyzer.rows import counted_calls
 from analyzer.summary.model import RankSummary
 from analyzer.words import plural, short_names
 from heuristics.arrays import NULL, ints
+
+_SINCE_1970_NS = 10**18
+"""Larger times are counted from 1970: this one is of 2001, and no clock of a machine runs for 30 years."""
 
 
 def trust(
@@ -84,6 +88,10 @@ def _notes(traces: Sequence[RankSummary], ranks: Sequence[RankSummary]) -> list[
     for trace in traces:
         for note in trace.health.notes:
             seen.setdefault(note, []).append(trace.path)
+        if not trace.health.complete and trace.health.last_good_ts_ns is not None:
+            seen.setdefault(f"the last event read begins at {_moment(trace.health.last_good_ts_ns)}", []).append(
+                trace.path
+            )
         if trace.health.first_damage_byte is not None:
             seen.setdefault(f"first damage at byte {trace.health.first_damage_byte:,}", []).append(trace.path)
     for rank in ranks:
@@ -91,6 +99,14 @@ def _notes(traces: Sequence[RankSummary], ranks: Sequence[RankSummary]) -> list[
             seen.setdefault(note, []).append(rank.path)
     names = short_names([trace.path for trace in traces])
     return [_of_files(note, [names[path] for path in paths], len(traces)) for note, paths in seen.items()]
+
+
+def _moment(ns: int) -> str:
+    """A time of a trace: of the day where it counts from 1970, else as the trace has it."""
+    if ns < _SINCE_1970_NS:
+        return f"{ns / 1000:,.3f} µs"
+    whole, rest = divmod(ns, 10**9)
+    return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%d %H:%M:%S}.{rest // 1000:06d} UTC"
 
 
 def _about(r: RankSummary) -> list[str]:

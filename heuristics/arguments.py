@@ -164,7 +164,7 @@ def _splits(records: Records, metadata: Ints, column: str, operators: Sequence[I
 def _numbers(text: str) -> list[int] | None:
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, list) and all(isinstance(item, int) for item in value) else None
 

@@ -133,12 +133,14 @@ def _unexplained(views: Sequence[RankView], dims: Sequence[Sequence[Dim]]) -> di
     for view, names in zip(views, dims, strict=True):
         layers = int(view.attention_before.sum()) / (1 if view.has_backward is False else ATTENTION_KERNELS)
         own = [f for f, d in zip(view.families, names, strict=True) if d == "unknown" and f.calls_per_step]
+        calls_of: dict[str, float] = {}
+        for family in own:
+            calls_of[family.primitive] = calls_of.get(family.primitive, 0.0) + family.calls_per_step
         for family in own:
             if _at_the_edge(view, family):
                 continue
             kind = "exchange" if family.primitive == "send_recv" and not family.direction else family.primitive
-            calls = sum(f.calls_per_step for f in own if f.primitive == family.primitive)
-            layered = not layers or calls * MOST_LAYERS_PER_CALL > layers
+            layered = not layers or calls_of[family.primitive] * MOST_LAYERS_PER_CALL > layers
             before = found.get(kind, _Open(0.0, False))
             found[kind] = _Open(before.calls + family.calls_per_step, before.layered or layered)
             share = family.elements_per_step if family.size >= 0 else inf
@@ -151,8 +153,7 @@ def _at_the_edge(view: RankView, family: Family) -> bool:
 
     They are few beside those of their kind that do, or all of them come before the first that does.
     """
-    alike = [f for f in view.families if f.primitive == family.primitive and f.library == family.library]
-    told = [f for f in alike if f.size >= 0]
+    told = view.sized.get((family.primitive, family.library), [])
     if family.size >= 0 or not told:
         return False
     if family.calls_per_step <= EDGE_SHARE * sum(f.calls_per_step for f in told):

@@ -40,10 +40,18 @@ class Roles:
         return claim.weight - max([0.0, *rivals])
 
 
+MOST_GROUPS = 1024
+"""Groups that one rank may communicate on. Dozens are many; what has more was not written by a job, and weighing each
+of its groups against all calls would take for ever."""
+
+
 def roles(view: RankView) -> Roles:
     """Weigh all claims on one rank's groups of more than one member."""
     found: list[Claim] = []
-    for group in sorted({f.group for f in view.families}):
+    groups = sorted({f.group for f in view.families})
+    if len(groups) > MOST_GROUPS:
+        return Roles((), (), ())
+    for group in groups:
         if view.group(group).size == 1:
             continue
         for dimension in (tensor, context, pipeline, expert, data):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -180,7 +181,29 @@ class RankView:
 
     def on_group(self, group: int) -> list[Family]:
         """The families that use one group in the regular steps."""
-        return [family for family in self.families if family.group == group and family.calls_per_step > 0]
+        return list(self._of_group.get(group, ()))
+
+    @cached_property
+    def _of_group(self) -> dict[int, list[Family]]:
+        found: dict[int, list[Family]] = {}
+        for family in self.families:
+            if family.calls_per_step > 0:
+                found.setdefault(family.group, []).append(family)
+        return found
+
+    @cached_property
+    def largest_float(self) -> int:
+        """Elements of the largest tensor of floats that the rank communicates; 0 where none is known."""
+        return max((family.size for family in self.families if family.is_float), default=0)
+
+    @cached_property
+    def sized(self) -> dict[tuple[str, str], list[Family]]:
+        """The families whose size is known, by primitive and library."""
+        found: dict[tuple[str, str], list[Family]] = {}
+        for family in self.families:
+            if family.size >= 0:
+                found.setdefault((family.primitive, family.library), []).append(family)
+        return found
 
 
 def compact(ranks: Sequence[int]) -> Sequence[int]:

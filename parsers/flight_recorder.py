@@ -227,13 +227,14 @@ def _statuses(raw: Any) -> tuple[GroupStatus, ...]:
         return ()
     found = []
     for key, said in raw.items():
-        if not isinstance(said, Mapping) or not str(key).isdigit():
+        if not isinstance(said, Mapping) or not (str(key).isascii() and str(key).isdigit()):
             continue
         try:
             numbers = [int(said.get(f"last_{word}_collective", -1)) for word in ("enqueued", "started", "completed")]
         except (TypeError, ValueError, OverflowError):
             continue
-        found.append(GroupStatus(int(key), *numbers))
+        if int(key) < 2**31 and all(-(2**63) <= number < 2**63 for number in numbers):
+            found.append(GroupStatus(int(key), *numbers))
     return tuple(sorted(found, key=lambda status: status.pg_id))
 
 

@@ -207,7 +207,7 @@ def _health(source: Source, damage: Damage, decoder: Decoder, rows: Rows, header
         notes.append("the file is cut off: events after the last one read are missing")
     if damage.second_writer_byte is not None:
         notes.append(
-            f"two writers in one file: a second header begins at byte {damage.second_writer_byte}; "
+            f"{tables.TWO_WRITERS}: a second header begins at byte {damage.second_writer_byte}; "
             "give every rank a file of its own"
         )
     notes += [f"{kind}: {count}" for kind, count in sorted((mended + damage.kinds).items())]

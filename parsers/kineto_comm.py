@@ -175,5 +175,5 @@ def _texts(raw: bytes) -> tuple[list[str], bool] | None:
 def _decoded(raw: bytes) -> Any:
     try:
         return msgspec.json.decode(raw)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return None

@@ -241,7 +241,7 @@ def lenient(kind: type[Struct], raw: Raw, flaws: set[str]) -> Any:
         return kind()
     try:
         return msgspec.json.decode(raw, type=kind)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         pass
     values = _value(raw, flaws)
     if not isinstance(values, dict):
@@ -313,7 +313,7 @@ def _value(raw: Raw, flaws: set[str]) -> Any:
         return None
     try:
         return msgspec.json.decode(data)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         pass
     try:
         text = data.decode("utf-8")

@@ -100,12 +100,12 @@ def parse_header(raw: Mapping[str, bytes]) -> Header:
 def _value(key: str, text: bytes, flaws: list[str]) -> Any:
     try:
         return msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         pass
     mended = repair(text).text
     try:
         value = msgspec.json.decode(mended) if mended else None
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         value = None
     if value is None:
         flaws.append(f"header key {key!r} cannot be read")
@@ -117,7 +117,7 @@ def _mapping(value: Any) -> dict[str, Any]:
     if isinstance(value, str) and len(value) <= _LITERAL_BYTES:
         try:
             value = msgspec.json.decode(value)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             try:
                 value = ast.literal_eval(value)
             except (ValueError, SyntaxError, MemoryError, RecursionError):

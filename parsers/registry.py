@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import os
 from dataclasses import dataclass
@@ -12,6 +13,9 @@ from parsers.errors import InputError
 from parsers.known_formats import KNOWN, KnownFormat
 from parsers.source import Limits, Source, open_source
 from parsers.tables import RankTrace
+
+MAX_WORLD = 1 << 20
+"""Ranks that a job may have: ten times the largest cluster."""
 
 
 class Parser(Protocol):
@@ -94,7 +98,7 @@ def read(path: str | os.PathLike[str], limits: Limits | None = None) -> list[Ran
     if "://" not in name:
         whole = next((item for item in known if item.takes(Path(name))), None)
         if whole is not None:
-            return cast(PathParser, whole.parser).read_path(Path(name), name)
+            return [_plausible(trace) for trace in cast(PathParser, whole.parser).read_path(Path(name), name)]
     with open_source(path, limits) as source:
         chosen = next((item for item in known if item.sniff(source.head)), None)
         if chosen is None:
@@ -105,7 +109,21 @@ def read(path: str | os.PathLike[str], limits: Limits | None = None) -> list[Ran
                 path=source.name,
                 hint="known formats: " + ", ".join(item.name for item in known),
             )
-        return chosen.parser.read(source)
+        return [_plausible(trace) for trace in chosen.parser.read(source)]
+
+
+def _plausible(trace: RankTrace) -> RankTrace:
+    """A rank and a world that no job can have are not known: lists as long as the world would be made of them."""
+    who = trace.identity
+    rank = who.rank if who.rank is None or 0 <= who.rank < MAX_WORLD else None
+    world = who.world_size if who.world_size is None or 0 < who.world_size <= MAX_WORLD else None
+    if (rank, world) == (who.rank, who.world_size):
+        return trace
+    note = f"rank {who.rank} of {who.world_size} is no rank of a job: it is not believed"
+    who = dataclasses.replace(who, rank=rank, rank_source=None if rank is None else who.rank_source, world_size=world)
+    return dataclasses.replace(
+        trace, identity=who, health=dataclasses.replace(trace.health, notes=(*trace.health.notes, note))
+    )
 
 
 def _is_text(head: bytes) -> bool:

@@ -161,6 +161,10 @@ COLLECTIVES = pa.schema(
 """One row per collective call of one rank, in order of `launch_ts_ns` (else `ts_ns`)."""
 
 
+TWO_WRITERS = "two writers in one file"
+"""Begins the note of a file in which a second header stands among the events."""
+
+
 @dataclass(frozen=True)
 class RankIdentity:
     """Who wrote this trace, and what said so."""

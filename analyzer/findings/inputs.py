@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from analyzer.findings.base import Facts, finding
 from analyzer.model import Finding
 from analyzer.words import plural
+from parsers.tables import TWO_WRITERS
 
 
 def incomplete(facts: Facts) -> Iterator[Finding]:
@@ -34,7 +35,16 @@ def incomplete(facts: Facts) -> Iterator[Finding]:
         )
     for rank in facts.ranks:
         trace = rank.source
-        if not trace.health.complete:
+        if any(note.startswith(TWO_WRITERS) for note in trace.health.notes):
+            yield finding(
+                "trace.two_writers",
+                "error",
+                "two writers in one file",
+                f"{trace.path} holds pieces of two traces: two processes wrote to the same path.",
+                ranks=[] if rank.source.rank is None else [rank.source.rank],
+                action="Give every rank a file of its own, such as one with the rank in its name.",
+            )
+        elif not trace.health.complete:
             lost = "" if trace.on_gpu else " No GPU event is left: only what the CPU side says is analysed."
             yield finding(
                 "trace.cut",

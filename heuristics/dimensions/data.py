@@ -75,8 +75,7 @@ def is_statistic(view: RankView, family: Family) -> bool:
         return _few_beside_shards(view, family)
     if family.size <= SCALARS:
         return True
-    largest = max((f.size for f in view.families if f.is_float), default=0)
-    return family.size <= STATISTICS_ELEMENTS and family.size <= STATISTICS_SHARE * largest
+    return family.size <= STATISTICS_ELEMENTS and family.size <= STATISTICS_SHARE * view.largest_float
 
 
 def _few_beside_shards(view: RankView, family: Family) -> bool:

@@ -40,7 +40,7 @@ def json_store(source: Source) -> ArrowStore:
             continue
         try:
             said = msgspec.json.decode(line)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             damaged += 1
             continue
         if isinstance(said, dict):

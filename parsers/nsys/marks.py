@@ -148,7 +148,7 @@ def sizes_of(texts: Sequence[str]) -> list[list[list[int]] | None]:
 def _sizes(text: str) -> list[list[int]] | None:
     try:
         said: Any = msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return None
     if not isinstance(said, list):
         return None

@@ -157,7 +157,7 @@ def _numbers(column: pa.ChunkedArray, scale: int) -> Ints:
 def _environment(path: Path) -> dict[str, pa.Table]:
     try:
         rows = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     rows = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
     return {
