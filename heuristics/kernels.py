@@ -1,8 +1,9 @@
 """Which GPU events are communication, and which of them are one call.
 
 A kernel belongs to the call whose record encloses its launch; where no launch was recorded, to the call whose
-`External id` Kineto copied onto it together with the collective's arguments. What is left is grouped by `Comms Id`, or
-stands for itself: kernels launched before the window, replayed from a CUDA graph, or launched behind PyTorch's back
+`External id` Kineto copied onto it together with the collective's arguments; where the profiler recorded no launches
+at all, to the call with the same arguments and the same place among those alike. What is left is grouped by `Comms Id`,
+or stands for itself: kernels launched before the window, replayed from a CUDA graph, or launched behind PyTorch's back
 (pynccl, custom all-reduce, DeepEP).
 """
 
@@ -87,6 +88,8 @@ def find(trace: RankTrace, records: Records, forest: Forest, names: KernelTable,
     linked, node = none(len(event)), none(len(event))
     linked[placed], node[placed] = forest.call_at(records, thread[launch[placed]], moment[launch[placed]])
     linked = first(linked, _by_external_id(trace, records, forest, event, own[event], (node < 0) & ~shared))
+    if not trace.launches.num_rows:
+        linked = first(linked, _by_arguments(trace, records, forest, event, own[event]))
     linked = first(matched.call_of_event[event], np.where(matched.batch_of_event[event] < 0, linked, NULL))
     unlinked = (linked < 0) & ~shared
     annotation = none(len(event))
@@ -147,6 +150,32 @@ def _replayed(trace: RankTrace, event: Ints) -> Bools:
     kernels = (kinds == code_of(values, "kernel")) & (correlation >= 0)
     unique, count = np.unique(correlation[kernels], return_counts=True)
     return graph | np.isin(correlation[event], unique[count > 1])
+
+
+def _by_arguments(trace: RankTrace, records: Records, forest: Forest, event: Ints, own: Ints) -> Ints:
+    """The call with the arguments that the event carries, where the profiler recorded no launch at all.
+
+    Of several alike, the first call goes with the first event: a process group runs its calls in order. Where there are
+    not as many calls as events, nothing says which is which.
+    """
+    out = none(len(event))
+    said = records.metadata & (forest.call >= 0)
+    rows, places = np.flatnonzero(said & records.on_cpu), np.flatnonzero(own >= 0)
+    columns = [codes(records.table, name)[0] for name in ("collective", "group_name", "dtype")]
+    columns += [ints(records.table, name) for name in ("in_nelems", "out_nelems", "seq")]
+    both = np.concatenate([rows, own[places]])
+    if not len(rows) or not len(places):
+        return out
+    _, kind = distinct(*(column[both] for column in columns))
+    of_call, of_event = kind[: len(rows)], kind[len(rows) :]
+    kinds = int(kind.max()) + 1
+    alike = np.bincount(of_call, minlength=kinds) == np.bincount(of_event, minlength=kinds)
+    calls = rows[np.lexsort((records.ts[rows], of_call))]
+    events = np.lexsort((ints(trace.gpu_events, "ts_ns")[event[places]], of_event))
+    calls = calls[alike[np.sort(of_call)]]
+    events = events[alike[of_event[events]]]
+    out[places[events]] = forest.call[calls]
+    return out
 
 
 def _by_external_id(trace: RankTrace, records: Records, forest: Forest, event: Ints, own: Ints, wanted: Bools) -> Ints:

@@ -8,6 +8,8 @@ from heuristics.arrays import NULL
 from heuristics.columns import Bools, Ints
 from parsers.columns import distinct_values
 
+_USUAL_DEPTH = 64
+
 
 def parents(thread: Ints, start: Ints, end: Ints, rank: Ints) -> Ints:
     """The innermost interval of the same thread that encloses each interval, `NULL` for none.
@@ -49,12 +51,22 @@ def parents(thread: Ints, start: Ints, end: Ints, rank: Ints) -> Ints:
 def nearest(parent: Ints, of: Ints, wanted: Bools) -> Ints:
     """Climb from each row of ``of`` (itself included) to the first row that is wanted; `NULL` where there is none."""
     row = of.copy()
-    while True:
+    for _ in range(_USUAL_DEPTH):
         climb = row >= 0
         climb[climb] = ~wanted[row[climb]]
         if not climb.any():
             return row
         row[climb] = parent[row[climb]]
+    return np.where(row >= 0, _tops(parent, wanted)[row], NULL)
+
+
+def _tops(parent: Ints, wanted: Bools) -> Ints:
+    """`nearest` of every row, in as many rounds as the depth has binary digits: no real stack is so deep."""
+    n = len(parent)
+    up = np.append(np.where(wanted, np.arange(n), np.where(parent >= 0, parent, n)), n)  # n: beyond the outermost
+    while not np.array_equal(further := up[up], up):
+        up = further
+    return np.where(up == n, NULL, up)
 
 
 def outermost(parent: Ints, wanted: Bools) -> Bools:

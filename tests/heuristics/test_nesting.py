@@ -72,3 +72,13 @@ def test_climbing_and_choosing() -> None:
     start = np.array([0, 1, 2, 5, 9])
     inside = first_inside(parent, np.array([False, False, True, True, False]), np.array([True] + [False] * 4), start)
     assert inside.tolist() == [2, NULL, NULL, NULL, NULL]
+
+
+def test_stacks_of_any_depth_are_climbed() -> None:
+    depth = 5000
+    parent = np.arange(-1, depth - 1)
+    wanted = np.zeros(depth, dtype=np.bool_)
+    wanted[3] = True
+    found = nearest(parent, np.arange(depth), wanted)
+    assert found.tolist() == [NULL] * 3 + [3] * (depth - 3)
+    assert nearest(parent, np.array([depth - 1, -1, 2]), np.zeros(depth, dtype=np.bool_)).tolist() == [NULL] * 3
