@@ -170,7 +170,7 @@ def _text_number(m: _Machine) -> bool | int:
 
 
 def _text(data: bytes) -> str:
-    return data.decode("utf-8", "surrogatepass")
+    return data.decode("utf-8", "replace")  # halves of surrogate pairs, which pickle lets pass, are no text
 
 
 def _push(make: Callable[[_Machine], Any]) -> Callable[[_Machine], None]:

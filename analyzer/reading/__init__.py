@@ -147,12 +147,12 @@ def _across(paths: Sequence[str]) -> Across | None:
     """What reports of Nsight Systems are told by each other and by NCCL's logs: who is in which communicator."""
     if len(paths) < 2:
         return None
-    from parsers.nsys import places
+    from parsers.nsys import places_of
 
     found = []
     for path in paths:
         with suppress(InputError):  # its reader will say so
-            found += [(path, place) for place in places(path)]
+            found += [(path, place) for place in places_of(path)]
     if not found:
         return None
     from heuristics.communicators import across

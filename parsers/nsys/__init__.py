@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from parsers.nsys.store import Store
     from parsers.tables import RankTrace
 
-__all__ = ["belongs", "places", "read", "read_path", "sniff", "takes"]
+__all__ = ["belongs", "places_of", "read", "read_path", "sniff", "takes"]
 
 
 def sniff(head: bytes) -> bool:
@@ -84,7 +84,7 @@ def read_path(path: Path, name: str) -> list[RankTrace]:
     return read_store(_opened_directory(path, name), path, name, size)
 
 
-def places(path: str) -> list[Place]:
+def places_of(path: str) -> list[Place]:
     """Who is in which communicator, of any path that is an export; nothing for others.
 
     Raises:

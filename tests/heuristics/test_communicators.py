@@ -10,7 +10,7 @@ from heuristics.arrays import codes
 from heuristics.communicators import across, completed, joined
 from heuristics.label import label
 from parsers import read
-from parsers.nsys import places
+from parsers.nsys import places_of
 from parsers.nsys.places import Member, Place
 from parsers.tables import RankIdentity, RankTrace
 from tests.parsers.nsys.export import Export, grouped
@@ -104,7 +104,7 @@ def test_traces_of_other_formats_pass_through(tmp_path: Path) -> None:
 @pytest.mark.parametrize("per_rank", [True, False])
 def test_a_look_at_the_reports_tells_what_reading_them_tells(per_rank: bool, tmp_path: Path) -> None:
     paths = [str(path) for path in write_nsys(tmp_path / "job", steps=1, per_rank=per_rank)]
-    found = across([(path, one) for path in paths for one in places(path)])
+    found = across([(path, one) for path in paths for one in places_of(path)])
     traces = [trace for path in paths for trace in read(path)]
     looked = [completed(trace, codes(trace.comm_records, "group_name")[1], found) for trace in traces]
     assert [t.groups.to_pylist() for t in looked] == [t.groups.to_pylist() for t in joined(traces)]
@@ -113,9 +113,9 @@ def test_a_look_at_the_reports_tells_what_reading_them_tells(per_rank: bool, tmp
 
 def test_a_look_at_other_files_tells_nothing(tmp_path: Path) -> None:
     (kineto, *_) = write_kineto(tmp_path, steps=1)
-    assert places(str(kineto)) == []
-    assert places(str(tmp_path)) == []
-    assert places("s3://bucket/trace.json") == []
+    assert places_of(str(kineto)) == []
+    assert places_of(str(tmp_path)) == []
+    assert places_of("s3://bucket/trace.json") == []
 
 
 def message(tmp_path: Path, rank: int) -> RankTrace:
