@@ -29,6 +29,7 @@ COMMANDS = {
     "summarize": "Traces reduced to small files that every command takes in their place.",
     "hang": "Why a job hangs, from the Flight Recorder dumps of its ranks.",
     "clusters": "The link speeds that --cluster knows, with their sources.",
+    "crosscheck": "Overlap and breakdown beside HolisticTraceAnalysis, each difference explained.",
     "completion": "Completion of commands, options and files for a shell.",
     "formats": "The formats that are read, and what each can prove.",
 }

@@ -1,0 +1,1 @@
+"""Our overlap and breakdown beside those of HolisticTraceAnalysis, each difference taken apart into its causes."""
