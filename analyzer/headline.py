@@ -61,9 +61,11 @@ def _time(analysis: Analysis) -> Iterator[str]:
         yield f"communication is hidden: {share * 100:.1f} % of the {length} {what} is exposed"
     else:
         most, time = dims[0]
-        of_it = time.exposed_us / exposure.exposed_us
-        named = f", {of_it * 100:.0f} % of that {most}" if len(dims) > 1 else f", all of it {most}"
-        yield f"{share * 100:.1f} % of the {length} {what} is exposed communication{named}"
+        of_it = round(time.exposed_us / exposure.exposed_us, 6)
+        part = "all of it" if of_it == 1 else "nearly all of it" if of_it > 0.99 else f"{of_it * 100:.0f} % of that"
+        named = f", {part} {most}"
+        shown = f"{share * 100:.1f}".removesuffix(".0")
+        yield f"{shown} % of the {length} {what} is exposed communication{named}"
     idle = exposure.idle_us / exposure.step_us
     if idle > share and idle >= MATTERS:
         yield f"the ranks idle for {idle * 100:.1f} % of it"

@@ -25,7 +25,7 @@ def anatomy(job: Examined) -> Anatomy | Missing:
         whole = sum(found.values())
         for (dim, cause), ns in found.items():
             part = {WAIT: "wait", BUBBLE: "bubble"}.get(cause, dim)
-            parts[part] = parts.get(part, 0.0) + time.exposed_us * ns / whole
+            parts[part] = parts.get(part, 0.0) + (time.exposed_us * ns / whole if whole else 0.0)
         idle = min(max(idle_bubble.get(time.rank if time.rank is not None else -1, 0.0), 0.0), time.idle_us)
         parts["bubble"] += idle
         every.append(parts | {"idle": time.idle_us - idle})

@@ -66,6 +66,22 @@ def test_parts_sum_to_the_step_in_a_captured_pipeline(captured: Details) -> None
     assert not found.waits_known
 
 
+def test_hidden_communication_is_no_part_of_the_step(tmp_path: Path) -> None:
+    ranks = []
+    for rank in range(2):
+        writer = Writer(rank, 2)
+        for step in range(4):
+            at = 10_000 + 1000 * step
+            writer.step(step, at, 1000)
+            writer.kernel(GEMM, at + 50, 800)
+            writer.collective("allreduce", at + 100, 300, 1 << 20)
+        ranks.append(writer)
+    found = details(tmp_path / "hidden", ranks).anatomy
+    assert not isinstance(found, Missing)
+    assert set(found.parts) == {"compute", "idle"}
+    assert found.us.tolist() == [[800, pytest.approx(200, abs=60)]] * 2
+
+
 def test_the_rank_that_computes_longer_stands_out(late: Details) -> None:
     found = late.ratios
     assert not isinstance(found, Missing)
