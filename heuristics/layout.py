@@ -109,6 +109,8 @@ def infer_views(ranks: Sequence[RankView]) -> Inference:
 def _layout(seen: Sequence[Seen], found: Degrees, plan: Schedule, undecided: Mapping[str, str]) -> Layout:
     known = found.known()
     stage = _sharding(seen, found, plan)
+    if stage is None and found.dp.value and not undecided and all(s.view.has_backward is False for s in seen):
+        stage = Sharding(0, (0,), "no backward runs and nothing gathers parameters: every replica holds its own")
     if stage is not None and stage.stage == 0 and "all_gather" in undecided.get("dp", ""):
         stage = Sharding(
             None, (0, 1, 2), f"{undecided['dp']} calls per step are unexplained and may bring parameters back"

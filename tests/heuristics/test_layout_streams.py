@@ -194,3 +194,10 @@ def test_four_exchanges_for_each_attention_are_its_own_wherever_the_step_begins(
 def test_two_exchanges_for_each_attention_promise_nothing_where_the_step_begins_anywhere() -> None:
     layout = infer_views([exchanges_around_attention(1, 1, 7)]).layout
     assert (layout.cp, layout.ep) == (None, None)
+
+
+def test_replicas_of_inference_hold_their_own_parameters() -> None:
+    layer = [exchange(A, "?", "uneven", group=0, attention=1), exchange(A, "?", "uneven", group=0)]
+    view = replace(rank(layer * 8, [group(0, 1, 2, 3)], world=4), runs_experts=True)
+    layout = infer_views([view]).layout
+    assert (layout.ep, layout.dp, layout.zero_stage) == (4, 4, 0)
