@@ -24,6 +24,7 @@ from analyzer.reading import read_all
 from analyzer.reconcile import check, declared_degrees, reconcile
 from analyzer.replay import of_job
 from analyzer.rows import collect, counted_calls
+from analyzer.stagger import with_stages
 from analyzer.step_marks import window_of
 from analyzer.step_time import exposure
 from analyzer.stragglers import document as stragglers
@@ -106,7 +107,7 @@ def examine(paths: Paths, options: Options) -> Examined:
     everything = sources.ranks
     who = roster(everything)
     ranks = [everything[i] for i in who.keep]
-    inference = infer_views([r.view for r in ranks])
+    inference = with_stages(infer_views([r.view for r in ranks]), ranks)
     matching = match(ranks)
     cluster = load_cluster(options.cluster) if options.cluster else None
     nodes = find_nodes(ranks, options.gpus_per_node)
