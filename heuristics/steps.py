@@ -26,8 +26,8 @@ def find_steps(trace: RankTrace, seen: Evidence, signature: Ints, silent: Bools)
     of the calls (see `step_inference`), or there are none.
 
     A step is whole when the file reaches past its end, and everything it launched ran inside the window: a step with a
-    call that left no kernel is cut. The first and the last
-    inferred step are whole if they begin and end as the others do.
+    call that left no kernel is cut, and one with more launches that left nothing than another step has. The first and
+    the last inferred step are whole if they begin and end as the others do.
 
     Args:
         trace: the facts.
@@ -53,7 +53,22 @@ def find_steps(trace: RankTrace, seen: Evidence, signature: Ints, silent: Bools)
     if not trace.health.complete and last_good is not None:
         whole &= end <= last_good
     whole[step[silent & (step >= 0)]] = False
+    whole &= ~_lost_launches(trace, begin, end)
     return Steps(source, table, whole, unsure_ns), step
+
+
+def _lost_launches(trace: RankTrace, begin: Ints, end: Ints) -> Bools:
+    """Steps in which more launches left nothing on the GPU than in the step with fewest: kernels were dropped there.
+
+    Some calls leave nothing in any step, and events that were set aside are not lost.
+    """
+    asked = ints(trace.launches, "correlation")
+    lost = (asked > 0) & ~np.isin(asked, ints(trace.gpu_events, "correlation"))
+    if not trace.on_gpu or len(begin) < 2 or int(lost.sum()) <= trace.health.quarantined:
+        return np.zeros(len(begin), dtype=np.bool_)
+    step = step_at(begin, end, ints(trace.launches, "ts_ns")[lost])
+    count = np.bincount(step[step >= 0], minlength=len(begin))
+    return np.asarray(count > count.min(), dtype=np.bool_)
 
 
 def step_at(begin: Ints, end: Ints, moment: Ints) -> Ints:
