@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from analyzer import analyze
 from analyzer.model import Analysis, Exposure
+from analyzer.pipeline import analyze
 from tests.analyzer.time_files import GEMM, Writer, analysed
 
 ELEMENTS = 3_000_000

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-import analyzer
 from analyzer.model import Analysis
+from analyzer.pipeline import analyze
 from tests.analyzer.time_files import GEMM, KERNEL, Writer, analysed
 
 SEND_RECV = KERNEL.format("SendRecv")
@@ -33,7 +33,7 @@ def expect(shared: Path) -> dict[str, Any]:
 
 def test_messages_without_arguments_show_their_pipeline(shared: Path, expect: dict[str, Any]) -> None:
     said = expect["16_coalesced_p2p"]
-    found = analyzer.analyze(shared / "data" / "pains" / "16_coalesced_p2p")
+    found = analyze(shared / "data" / "pains" / "16_coalesced_p2p")
     assert (found.layout.pp, found.layout.microbatches) == (said["pp"], said["microbatches"])
     assert stages(found) == {str(rank): stage for stage, rank in enumerate(said["stage_order"])}
     assert {row.dim for row in found.collectives} == {"pp"}
@@ -41,7 +41,7 @@ def test_messages_without_arguments_show_their_pipeline(shared: Path, expect: di
 
 def test_receives_that_wait_show_their_pipeline(shared: Path, expect: dict[str, Any]) -> None:
     said = expect["25_bubble_as_recv"]
-    found = analyzer.analyze(shared / "data" / "pains" / "25_bubble_as_recv")
+    found = analyze(shared / "data" / "pains" / "25_bubble_as_recv")
     assert (found.layout.pp, found.layout.microbatches) == (said["pp"], said["microbatches"])
     assert found.layout.confidence < 0.9
 
