@@ -159,12 +159,12 @@ def measured(folder: Path, sizes: Sequence[float], rounds: int, variants: Sequen
     )
 
 
-def put(text: str, page: Path) -> None:
+def put(text: str, page: Path, mark: str = MARK) -> None:
     """Replace what is between the marks of a page."""
-    parts = page.read_text(encoding="utf-8").split(MARK)
+    parts = page.read_text(encoding="utf-8").split(mark)
     if len(parts) != 3:
-        raise SystemExit(f"{page}: needs two lines {MARK}")
-    page.write_text(MARK.join((parts[0], f"\n{text}\n", parts[2])), encoding="utf-8")
+        raise SystemExit(f"{page}: needs two lines {mark}")
+    page.write_text(mark.join((parts[0], f"\n{text}\n", parts[2])), encoding="utf-8")
 
 
 def main() -> None:

@@ -1,10 +1,12 @@
-"""How long it takes from a large export of Nsight Systems to the table of collectives, and how much memory.
+"""From a large export of Nsight Systems to the table of collectives: CPU time and memory, beside the same in SQL.
 
-    python -m benchmarks.nsys [--mib 300] [--limit 120] [--keep FILE]
+    python -m benchmarks.nsys [--mib 16,32,64,1024] [--times 6] [--keep DIR] [--into docs/performance.md]
 
-Writes an export of one node with eight processes (kernels, launches, PyTorch's and NCCL's ranges with payloads), reads
-it in a process of its own, and compares with what one would write in SQL: kernels joined with the calls that launched
-them and the NVTX ranges around those. The statement is stopped at the limit.
+For every size, writes an export of one node with eight processes (kernels, launches, PyTorch's and NCCL's ranges with
+payloads), reads it in a process of its own, and runs what one would write in SQL: kernels joined with the calls that
+launched them and the NVTX ranges around those. CPU seconds are user plus system time. The statement runs to its end
+where that takes less than ``--times`` times what the reader took at the largest size; else it is stopped there, and the
+ratio is a bound. `--into` puts the table between two marks of a page.
 """
 
 from __future__ import annotations
@@ -18,8 +20,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from benchmarks.ingest import put
+
+MARK = "<!-- benchmarks.nsys -->"
 
 VM = 1 << 48
 PROCESSES = 8
@@ -179,45 +185,68 @@ def measure(path: Path) -> dict[str, float]:
 
 
 def naive(path: Path, limit_s: float) -> tuple[float, int | None]:
-    """Seconds of the join in SQL and its rows; null rows where the limit stopped it."""
+    """CPU seconds of the join in SQL and its rows; null rows where the limit stopped it."""
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
-    begin = time.perf_counter()
-    connection.set_progress_handler(lambda: time.perf_counter() - begin > limit_s, 1_000_000)
+    begin = time.process_time()
+    connection.set_progress_handler(lambda: time.process_time() - begin > limit_s, 1_000_000)
     try:
         rows = len(connection.execute(JOIN).fetchall())
     except sqlite3.OperationalError:
-        return time.perf_counter() - begin, None
-    return time.perf_counter() - begin, rows
+        return time.process_time() - begin, None
+    return time.process_time() - begin, rows
+
+
+def _ours(path: Path) -> dict[str, float]:
+    command = [sys.executable, "-m", "benchmarks.nsys", "--measure", str(path)]
+    found: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return found
+
+
+def compared(folder: Path, sizes: Sequence[int], times: float) -> str:
+    """The table, as Markdown."""
+    lines = [
+        "| MiB | kernels | NVTX ranges | calls | read and label, CPU s | peak MiB | join in SQL, CPU s | ratio |",
+        "|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    exports = []
+    for mib in sizes:
+        path = folder / f"export_{mib}.sqlite"
+        path.unlink(missing_ok=True)
+        exports.append((path, write(path, mib), _ours(path)))
+    limit_s = times * max(ours["cpu_s"] for _, _, ours in exports)
+    for path, counts, ours in exports:
+        seconds, rows = naive(path, limit_s)
+        if rows is not None and rows < ours["calls"]:
+            raise RuntimeError(f"the join finds {rows} rows for {ours['calls']} calls")
+        bound = "" if rows is not None else "> "
+        lines.append(
+            f"| {path.stat().st_size / 2**20:,.0f} | {counts['CUPTI_ACTIVITY_KIND_KERNEL']:,} "
+            f"| {counts['NVTX_EVENTS']:,} | {ours['calls']:,.0f} | {ours['cpu_s']:.2f} | {ours['peak_mib']:,.0f} "
+            f"| {bound}{seconds:.1f} | {bound}{seconds / ours['cpu_s']:.1f} |"
+        )
+        print(lines[-1], file=sys.stderr, flush=True)
+    return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mib", type=int, default=300, help="size of the export (default: 300)")
-    parser.add_argument("--limit", type=float, default=120, help="seconds after which the join in SQL is stopped")
-    parser.add_argument("--keep", type=Path, help="write the export there and keep it")
+    parser.add_argument("--mib", default="16,32,64,1024", help="sizes of the exports (default: 16,32,64,1024)")
+    parser.add_argument("--times", type=float, default=6, help="when the join in SQL is stopped (default: 6)")
+    parser.add_argument("--keep", type=Path, help="write the exports there and keep them")
+    parser.add_argument("--into", type=Path, help="a page with two marks, between which the table goes")
     parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:
         print(json.dumps(measure(options.measure)))
         return
-    with tempfile.TemporaryDirectory() as folder:
-        path = options.keep or Path(folder) / "export.sqlite"
-        path.unlink(missing_ok=True)
-        counts = write(path, options.mib)
-        size = path.stat().st_size / 2**20
-        command = [sys.executable, "-m", "benchmarks.nsys", "--measure", str(path)]
-        ours = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-        seconds, rows = naive(path, options.limit)
-    total = ours["read_s"] + ours["label_s"]
-    shown = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count > 1000)
-    print(f"export: {size:,.0f} MiB, {shown}")
-    print(f"{'':<24}{'seconds':>10}{'calls':>12}{'peak MiB':>12}")
-    print(f"{'read':<24}{ours['read_s']:>10.1f}{'':>12}{'':>12}")
-    print(f"{'label':<24}{ours['label_s']:>10.1f}{'':>12}{'':>12}")
-    print(f"{'collectives table':<24}{total:>10.1f}{ours['calls']:>12,.0f}{ours['peak_mib']:>12,.0f}")
-    stopped = "" if rows is not None else "> "
-    print(f"{'join in SQL':<24}{stopped + format(seconds, '.1f'):>10}{'' if rows is None else format(rows, ','):>12}")
-    print(f"ratio: {stopped}{seconds / total:.0f}")
+    sizes = [int(size) for size in options.mib.split(",")]
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.keep or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        text = compared(folder, sizes, options.times)
+    print(text)
+    if options.into is not None:
+        put(text, options.into, MARK)
 
 
 if __name__ == "__main__":
