@@ -49,7 +49,8 @@ class Divergence:
         expected: collectives that every member should have issued by now: as many as the furthest one has.
         stacks: where in the code the waiting members are, the largest party first.
         missing_stacks: where the latest call of each missing member was made.
-        step, call_in_step: where in the run this is, if the ledger's number of calls per step was given.
+        calls_per_step: collectives that are expected on the group in a step, where that is known.
+        step, call_in_step: where in the run this is by that number, both counted from 0 with the group's first call.
     """
 
     group: str
@@ -68,6 +69,7 @@ class Divergence:
     expected: int
     stacks: tuple[tuple[tuple[int, ...], str], ...]
     missing_stacks: tuple[tuple[tuple[int, ...], str], ...]
+    calls_per_step: int | None = None
     step: int | None = None
     call_in_step: int | None = None
 
@@ -132,8 +134,8 @@ def hang_report(traces: Iterable[OfDump], calls_per_step: Mapping[str, int] | No
 
     Args:
         traces: what `parsers.flight_recorder` made of the dumps; other traces are passed over.
-        calls_per_step: collectives that the ledger expects per step, by group name; says in which step the job hangs,
-            counted from the first call of the group.
+        calls_per_step: collectives that are expected per step, by group name (of the ledger, or seen in traces); says
+            in which step the job hangs, counted from the first call of the group.
 
     Raises:
         InputError: no trace is a dump of a known rank.
@@ -249,6 +251,7 @@ def _describe(
         expected=max(issued.values()),
         stacks=by_stack({call.rank: call.stack for call in calls}),
         missing_stacks=by_stack({rank: dumps.ranks[rank].last_stack for rank in by_state[NOT_ISSUED]}),
+        calls_per_step=per_step or None,
         step=None if not per_step else (seq - 1) // per_step,
         call_in_step=None if not per_step else (seq - 1) % per_step,
     )

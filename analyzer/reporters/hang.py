@@ -79,8 +79,16 @@ def _groups(title: str, lead: str, found: Sequence[Divergence]) -> Section | Non
         ]
         for d in found
     ]
-    details = [Item([d.desc or d.group], sentence) for d in found for sentence in d.details]
+    details = [Item([d.desc or d.group], sentence) for d in found for sentence in (*_expected(d), *d.details)]
     return Section(title, lead, [Table(columns, rows), *details])
+
+
+def _expected(d: Divergence) -> list[str]:
+    """Where in the run a call is, by the number of calls that a step has."""
+    if d.calls_per_step is None:
+        return []
+    where = f"#{d.seq:,} is call {d.call_in_step} of step {d.step}, counted from the group's first call"
+    return [f"{d.calls_per_step:,} collectives a step are expected: {where}"]
 
 
 def _stacks(found: Sequence[Divergence]) -> Section | None:

@@ -45,6 +45,41 @@ def test_the_hang_report_as_a_document(dumps: Path) -> None:
     assert document["waits_for"] == {"0": [2], "1": [2]}
 
 
+@pytest.fixture
+def tensor_parallel(tmp_path: Path) -> Path:
+    """Two tensor-parallel ranks of a Llama 3 8B in their third step; rank 1 did not come to its ninth call."""
+    for rank in range(2):
+        seqs = range(2 * CALLS + 1, 2 * CALLS + 10)
+        calls = [entry("all_reduce", seq, ("3", "TENSOR_MODEL_PARALLEL_GROUP"), record_id=seq) for seq in seqs]
+        calls[-1] |= {"state": "started", "retired": False}
+        groups = {"3": ("TENSOR_MODEL_PARALLEL_GROUP", (0, 1)), str(rank + 5): ("", (rank,))}
+        path = tmp_path / f"trace_rank_{rank}"
+        path.write_bytes(as_pickle(dump(calls[: 8 if rank == 1 else 9], groups)))
+    return tmp_path
+
+
+CALLS = 4 * 32
+"""Two all-reduces a layer in forward and two in backward (Shoeybi et al. 2019, section 3), 32 layers."""
+
+
+def test_the_ledger_says_in_which_step_the_job_hangs(tensor_parallel: Path) -> None:
+    options = ("--model", "llama3-8b", "--layout", "tp2-dp1", "--no-sequence-parallel")
+    document = json.loads(run("hang", tensor_parallel, *options, "--format", "json").stdout)["hang"]
+    (divergence,) = document["divergences"]
+    assert (divergence["seq"], divergence["calls_per_step"]) == (2 * CALLS + 9, CALLS)
+    assert (divergence["step"], divergence["call_in_step"]) == (2, 8)
+    text = " ".join(run("hang", tensor_parallel, *options).stdout.split())
+    assert "128 collectives a step are expected: #265 is call 8 of step 2, counted from the group's first call" in text
+
+
+def test_without_a_model_no_step_is_named(tensor_parallel: Path) -> None:
+    (divergence,) = json.loads(run("hang", tensor_parallel, "--format", "json").stdout)["hang"]["divergences"]
+    assert (divergence["calls_per_step"], divergence["step"]) == (None, None)
+    result = run("hang", tensor_parallel, "--model", "llama3-8b")
+    assert result.exit_code == 2
+    assert "--model and --layout go together" in result.stderr
+
+
 def test_other_files_are_one_line_and_exit_code_2(tmp_path: Path) -> None:
     path = tmp_path / "rank0.json"
     path.write_text(
