@@ -17,6 +17,9 @@ from parsers.tables import RankTrace
 MAX_WORLD = 1 << 20
 """Ranks that a job may have: ten times the largest cluster."""
 
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+"""How ``nsys export --type hdf`` begins, and whatever else is HDF5."""
+
 
 class Parser(Protocol):
     """What a module must offer to be a format."""
@@ -103,6 +106,9 @@ def read(path: str | os.PathLike[str], limits: Limits | None = None) -> list[Ran
         chosen = next((item for item in known if item.sniff(source.head)), None)
         if chosen is None:
             chosen = next((item for item in known if _is_text(source.head) and item.name == "kineto"), None)
+        if chosen is None and source.head.startswith(_HDF5):
+            hint = "of a report of Nsight Systems: nsys export --type sqlite --include-blobs=true --include-json=true"
+            raise InputError("is HDF5, which is not read", path=source.name, hint=hint)
         if chosen is None:
             raise InputError(
                 f"is not a trace in a known format (it starts with {source.head[:8]!r})",

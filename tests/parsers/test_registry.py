@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gzip
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from analyzer.cli import main
 from parsers import read
 from parsers.errors import InputError
 from parsers.known_formats import KNOWN, PROVES
@@ -37,6 +40,73 @@ def test_a_wrong_extension_does_not_matter(shared: Path, tmp_path: Path, name: s
         path = tmp_path / f"sample{extension}"
         path.write_bytes(content)
         assert {trace.format for trace in read(path)} == {name}
+
+
+ALL = {
+    "nsys": (
+        "nsys_synthetic/one_report_4proc_2026.2_nccl2.28_blob.sqlite",
+        "nsys_synthetic/one_report_4proc_2023.4_nccl2.21_nopayload.sqlite",
+        "nsys_own_capture/nsys2023.4_cap_old_json_excerpt.json",
+        "nsys_stats_csv/mfu_2gpu_before_cuda_kern_exec_trace.csv.gz",
+    ),
+    "nccl_log": (
+        "nccl_logs/nccl2.18.5_h200_2node_roce_bert.log",
+        "nccl_logs/rccl2.22.3_mi300x_2node_llama2_70b_lora.log.gz",
+    ),
+    "nccl_inspector": (
+        "nccl_inspector/inspector_v4.0_real_line.jsonl",
+        "nccl_inspector/inspector_v4.0_readme_examples.jsonl",
+    ),
+    "nccl_profiler": (
+        "nccl_profiler_plugin/comma_doc_sample.json",
+        "nccl_profiler_plugin/example_profiler_2.26_README_trace.txt",
+    ),
+    "deepspeed_log": ("deepspeed/comms_logger_verbose.txt", "deepspeed/comms_logger_summary_debug.txt"),
+}
+"""Further forms of the formats."""
+
+
+@pytest.mark.parametrize(("name", "sample"), [(name, sample) for name, samples in ALL.items() for sample in samples])
+def test_every_form_is_told_from_its_content(shared: Path, tmp_path: Path, name: str, sample: str) -> None:
+    data = (shared / "data/formats" / sample).read_bytes()
+    data = gzip.decompress(data) if sample.endswith(".gz") else data
+    wanted = sum(trace.comm_records.num_rows for trace in read(shared / "data/formats" / sample))
+    for extension, content in ((".pdf", data), (".json", data), ("", gzip.compress(data))):
+        path = tmp_path / f"sample{extension}"
+        path.write_bytes(content)
+        traces = read(path)
+        assert {trace.format for trace in traces} == {name}
+        assert sum(trace.comm_records.num_rows for trace in traces) == wanted
+
+
+def test_kineto_and_summaries_are_told_from_their_content(sample_traces: Path, tmp_path: Path) -> None:
+    trace = sample_traces / "ddp4" / "rank0.json.gz"
+    for name, content in (("a.log", gzip.decompress(trace.read_bytes())), ("b.sqlite", trace.read_bytes())):
+        (tmp_path / name).write_bytes(content)
+        assert [one.format for one in read(tmp_path / name)] == ["kineto"]
+    result = CliRunner().invoke(main, ["summarize", str(trace), "-o", str(tmp_path / "c.json"), "-q"])
+    assert result.exit_code == 0
+    result = CliRunner().invoke(main, ["run", str(tmp_path / "c.json"), "--format", "json", "-q"])
+    assert [one["format"] for one in json.loads(result.stdout)["inputs"]] == ["kineto"]
+
+
+@pytest.mark.parametrize("content", [b"\x00\x01\x02\x03" * 32, b"once upon a time\n", b"GIF89a" + bytes(64)])
+def test_the_command_says_unknown_content_in_one_line(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "rank0.json"
+    path.write_bytes(content)
+    result = CliRunner().invoke(main, ["run", str(path)])
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+    assert f"{path}: is not a trace in a known format" in result.stderr
+
+
+def test_hdf5_names_the_export_that_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "report.h5"
+    path.write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(512))
+    with pytest.raises(InputError, match=r"is HDF5, which is not read; .*nsys export --type sqlite") as caught:
+        read(path)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

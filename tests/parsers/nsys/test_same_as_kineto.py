@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from analyzer import Analysis, analyze
 from heuristics.communicators import joined
 from heuristics.label import label
 from parsers import read
@@ -97,6 +99,45 @@ def test_the_same_run_gives_the_same_table(
 
 def test_it_does_so_without_pytorchs_ranges(kineto: dict[int, list[dict[str, Any]]], tmp_path: Path) -> None:
     assert_same(tables(write_nsys(tmp_path / "nsys")), kineto)
+
+
+SAME_ROW = (
+    "primitive",
+    "group_size",
+    "link",
+    "phase",
+    "calls_per_step",
+    "size_bytes",
+    "sent_bytes_per_step",
+    "time_us_per_step",
+    "wait_us_per_step",
+    "transfer_us_per_step",
+    "exposed_us_per_step",
+    "overlapped_us_per_step",
+    "algbw_gbps",
+    "busbw_gbps",
+)
+
+
+@pytest.mark.parametrize("per_rank", [True, False])
+def test_the_analysis_of_both_is_one_table(per_rank: bool, tmp_path: Path) -> None:
+    kineto = analyze([str(path) for path in write_kineto(tmp_path / "kineto")])
+    nsys = analyze([str(path) for path in write_nsys(tmp_path / "nsys", torch=True, per_rank=per_rank)])
+
+    def rows(of: Analysis) -> list[dict[str, Any]]:
+        table = msgspec.to_builtins(of.collectives)
+        columns = [name for name in SAME_ROW if per_rank or name != "link"]  # one report is of one host
+        return sorted(({name: row[name] for name in columns} for row in table), key=str)
+
+    assert len(kineto.collectives) == 8
+    assert rows(nsys) == rows(kineto)
+    steps = kineto.trust.steps
+    assert (nsys.trust.steps.source, nsys.trust.steps.complete) == (steps.source, steps.complete)
+    assert steps.complete == [0, 1, 2]
+    assert nsys.exposure is not None
+    assert kineto.exposure is not None
+    assert nsys.exposure.exposed_us == kineto.exposure.exposed_us
+    assert nsys.exposure.step_us == kineto.exposure.step_us == STEP_NS / 1000
 
 
 def test_reducing_kernels_tell_types_and_elements(tmp_path: Path) -> None:
