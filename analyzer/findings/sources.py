@@ -32,8 +32,9 @@ def contradictions(facts: Facts) -> Iterator[Finding]:
             f"sources.{conflict.about}",
             "warning",
             _TITLES[conflict.about],
-            f"{conflict.sentence}. Files of another run may lie among them; what the traces say was kept.",
+            f"{conflict.sentence}. What the traces say was kept.",
             ranks=conflict.ranks,
+            action="Look whether files of another run lie among them, and give those of one job.",
         )
     other = {
         (kind, by_name)
@@ -47,8 +48,8 @@ def contradictions(facts: Facts) -> Iterator[Finding]:
             "sources.link",
             "warning",
             "the log and the GPU's name disagree about the wire",
-            f"The log shows {logged} between GPUs of a host whose product is connected by {by_name}. "
-            "Is a faster path switched off?",
+            f"The log shows {logged} between GPUs of a host whose product is connected by {by_name}.",
+            action="Look whether a faster path is switched off (NCCL_P2P_DISABLE, a container without peer access).",
         )
 
 
@@ -65,8 +66,9 @@ def unfinished(facts: Facts) -> Iterator[Finding]:
         "calls.unfinished",
         "error",
         f"the job was stuck: {report.verdict}",
-        f"{said}{more}. `analyze hang` on the dumps shows every group and the stacks." if said else "",
+        f"{said}{more}" if said else "",
         ranks=ranks,
+        action="Run `analyze hang` on the dumps: it shows every group, and where in the code its ranks are.",
     )
 
 
