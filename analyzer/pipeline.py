@@ -102,7 +102,7 @@ def examine(paths: Paths, options: Options) -> Examined:
     check(options)
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     found = expand(given)
-    read = read_all(found.paths, options, found.found_beside)
+    read = read_all(found.paths, options)
     sources = join_sources(read.ranks if options.change is None else [options.change(rank) for rank in read.ranks])
     everything = sources.ranks
     who = roster(everything)

@@ -41,13 +41,10 @@ class Found:
     Attributes:
         paths: in natural order (rank2 before rank10) within each argument, each file once.
         notes: one sentence for each kind of file that was left out.
-        found_beside: those of the paths that are no traces and that nobody named: logs and dumps in a directory of
-            traces. They may be of any sort, so that one that cannot be read is no reason to stop.
     """
 
     paths: tuple[str, ...]
     notes: tuple[str, ...] = ()
-    found_beside: frozenset[str] = frozenset()
 
 
 def expand(arguments: Sequence[str | os.PathLike[str]]) -> Found:
@@ -62,10 +59,9 @@ def expand(arguments: Sequence[str | os.PathLike[str]]) -> Found:
     """
     paths: dict[str, str] = {}  # by real path, so that a file comes once
     left_out: dict[str, list[str]] = {_NO_TRACE: [], _UNREADABLE: [], _OTHER_FORMAT: []}
-    beside: set[str] = set()
     for argument in arguments:
         name = os.fspath(argument)
-        for path in _remote(name) if "://" in name else _local(name, left_out, beside):
+        for path in _remote(name) if "://" in name else _local(name, left_out):
             paths.setdefault(path if "://" in path else os.path.realpath(path), path)
     chosen, notes = _without_merged(list(paths.values()))
     chosen, more_notes = _without_twins(chosen)
@@ -75,8 +71,7 @@ def expand(arguments: Sequence[str | os.PathLike[str]]) -> Found:
             more = len(names) - _NAMED_IN_NOTES
             listed = ", ".join(names[:_NAMED_IN_NOTES]) + (f" and {more} more" if more > 0 else "")
             notes.append(f"{len(names)} {why} were left out: {listed}")
-    named = {os.fspath(argument) for argument in arguments}
-    return Found(tuple(chosen), tuple(notes), frozenset((beside & set(chosen)) - named))
+    return Found(tuple(chosen), tuple(notes))
 
 
 def natural_key(path: str) -> list[tuple[int, int, str]]:
@@ -84,12 +79,12 @@ def natural_key(path: str) -> list[tuple[int, int, str]]:
     return [(0, int(part), part) if part.isdigit() and part.isascii() else (1, 0, part) for part in _DIGITS.split(path)]
 
 
-def _local(name: str, left_out: dict[str, list[str]], beside: set[str]) -> Iterator[str]:
+def _local(name: str, left_out: dict[str, list[str]]) -> Iterator[str]:
     path = Path(name)
     if _is_whole(path):
         yield name
     elif path.is_dir():
-        yield from _directory(path, left_out, beside)
+        yield from _directory(path, left_out)
     elif path.exists():
         yield name
     elif _MAGIC.search(name):
@@ -98,12 +93,12 @@ def _local(name: str, left_out: dict[str, list[str]], beside: set[str]) -> Itera
             raise InputError("no file matches this pattern", path=name, hint="check it, and quote it for the shell")
         for match in matches:
             folder = Path(match).is_dir() and not _is_whole(Path(match))
-            yield from _directory(Path(match), left_out, beside) if folder else [match]
+            yield from _directory(Path(match), left_out) if folder else [match]
     else:
         raise InputError("no such file or directory", path=name, hint="check the path")
 
 
-def _directory(root: Path, left_out: dict[str, list[str]], beside: set[str]) -> Iterator[str]:
+def _directory(root: Path, left_out: dict[str, list[str]]) -> Iterator[str]:
     """The traces of a directory, and logs and dumps that say more of the same job.
 
     Files of formats that no trace is joined with are taken only where no timeline lies beside them.
@@ -126,7 +121,6 @@ def _directory(root: Path, left_out: dict[str, list[str]], beside: set[str]) -> 
         )
     if timelines:
         left_out[_OTHER_FORMAT] += [Path(path).name for path in others]
-        beside.update(witnesses)
         yield from (*timelines, *witnesses)
     else:
         yield from sorted((*witnesses, *others), key=natural_key)

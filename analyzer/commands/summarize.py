@@ -67,7 +67,7 @@ def command(
             max_unpacked_bytes=max_unpacked_bytes,
             progress=progress.report,
         )
-        results = load_all(found.paths, asked, found.found_beside)
+        results = load_all(found.paths, asked)
     loaded = [result for result in results if isinstance(result, Loaded)]
     said = [*found.notes, *(result.sentence for result in results if not isinstance(result, Loaded))]
     for note in [*said, *(note for result in loaded for note in result.notes)]:

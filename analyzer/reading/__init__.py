@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,13 +37,12 @@ class Read:
     notes: tuple[str, ...] = ()
 
 
-def read_all(paths: Sequence[str], options: Options, optional: Collection[str] = ()) -> Read:
+def read_all(paths: Sequence[str], options: Options) -> Read:
     """Read every file.
 
     Args:
         paths: trace files and summaries.
         options: how: ``workers`` processes of this machine, or ``dask``; ``cache`` keeps summaries for the next time.
-        optional: those of the paths that may be unusable.
 
     Raises:
         InputError: no file can be used (the first says why), or the cache or the cluster cannot.
@@ -51,7 +50,7 @@ def read_all(paths: Sequence[str], options: Options, optional: Collection[str] =
     """
     from analyzer.summary.table import from_table
 
-    results = load_all(paths, options, optional)
+    results = load_all(paths, options)
     lost = [r for r in results if isinstance(r, Lost)]
     loaded = [r for r in results if isinstance(r, Loaded)]
     ranks = [rank for one in loaded for rank in from_table(one.table)]
@@ -70,7 +69,7 @@ def labelled_ranks(path: str, options: Options) -> list[LabelledRank]:
     return list(labelled(_jobs([path], options, ())[0]))
 
 
-def load_all(paths: Sequence[str], options: Options, optional: Collection[str] = ()) -> list[Loaded | Lost]:
+def load_all(paths: Sequence[str], options: Options) -> list[Loaded | Lost]:
     """The summaries of every file as tables, in the order of the paths; of some files perhaps nothing, but not of all.
 
     On a cluster the tables of neighbouring files may come merged into one.
@@ -78,15 +77,15 @@ def load_all(paths: Sequence[str], options: Options, optional: Collection[str] =
     Raises:
         InputError, InconclusiveError: as `read_all`.
     """
-    results = _load_all(paths, options, optional)
+    results = _load_all(paths, options)
     lost = [r for r in results if isinstance(r, Lost)]
     if lost and not any(isinstance(r, Loaded) and r.table.num_rows for r in results):
         raise lost[0].error or InconclusiveError(f"nothing could be read: {lost[0].sentence}")
     return results
 
 
-def _load_all(paths: Sequence[str], options: Options, optional: Collection[str]) -> list[Loaded | Lost]:
-    jobs = _jobs(paths, options, optional)
+def _load_all(paths: Sequence[str], options: Options) -> list[Loaded | Lost]:
+    jobs = _jobs(paths, options)
     tell = _counter(jobs, options.progress)
     if options.dask is not None:
         from analyzer.reading.cluster import run_on_cluster
@@ -103,7 +102,7 @@ def _load_all(paths: Sequence[str], options: Options, optional: Collection[str])
     return out
 
 
-def _jobs(paths: Sequence[str], options: Options, optional: Collection[str]) -> list[Job]:
+def _jobs(paths: Sequence[str], options: Options) -> list[Job]:
     if options.cache is not None:
         from analyzer.reading.cache import prepare
 
@@ -118,7 +117,6 @@ def _jobs(paths: Sequence[str], options: Options, optional: Collection[str]) -> 
             options.cache,
             _stored_bytes(path),
             across,
-            path in optional,
             max_expansion=options.max_expansion,
             max_unpacked_bytes=options.max_unpacked_bytes,
         )

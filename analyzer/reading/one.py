@@ -33,7 +33,6 @@ class Job:
         max_expansion: how many times its size a compressed file may grow.
         max_unpacked_bytes: how large it may become.
         across: what the job's other reports of Nsight Systems tell of this one; null where there are none.
-        optional: nobody named the file: where it cannot be used, a note says so.
     """
 
     path: str
@@ -41,7 +40,6 @@ class Job:
     cache: str | None = None
     stored_bytes: int = 0
     across: Across | None = None
-    optional: bool = False
     max_expansion: float = Limits.max_ratio
     max_unpacked_bytes: int = Limits.max_bytes
 
@@ -100,17 +98,6 @@ def load(job: Job) -> Loaded:
     Raises:
         InputError: the file cannot be used.
     """
-    if not job.optional:
-        return _load(job)
-    try:
-        return _load(job)
-    except InputError as error:
-        from analyzer.summary.table import to_table
-
-        return Loaded(to_table([]), (f"left out: {error}",))
-
-
-def _load(job: Job) -> Loaded:
     if is_summary(job.path) and not holds_operations(Path(job.path)):
         from analyzer.summary.file import read_table
 
