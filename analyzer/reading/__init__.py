@@ -66,7 +66,7 @@ def labelled_ranks(path: str, options: Options) -> list[LabelledRank]:
     Raises:
         InputError: the file cannot be used.
     """
-    return list(labelled(_jobs([path], options, ())[0]))
+    return list(labelled(_jobs([path], options)[0]))
 
 
 def load_all(paths: Sequence[str], options: Options) -> list[Loaded | Lost]:
