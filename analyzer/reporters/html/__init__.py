@@ -78,6 +78,9 @@ REM = 691.2 / 70
 NARROWEST = 40.0
 """Rem below which a wide picture is scrolled instead of shrunk further: its words could not be read."""
 
+PHONE = 22.0
+"""Rem to which a small one may shrink: it fits the width of a phone."""
+
 
 def _drawn(picture: Picture) -> str:
     """The picture as markup: its words were escaped when it was drawn."""
@@ -87,6 +90,7 @@ def _drawn(picture: Picture) -> str:
 
     text = svg(picture.draw(), picture.name)
     width = float(text.split('viewBox="', 1)[1].split('"', 1)[0].split()[2]) / REM
-    size = f"max-width:{width:.1f}rem;min-width:{min(width, NARROWEST):.1f}rem"
+    least = NARROWEST if width > NARROWEST else min(width, PHONE)
+    size = f"max-width:{width:.1f}rem;min-width:{least:.1f}rem"
     named = f'<svg role="img" aria-label="{escape(printable(picture.alt))}" style="{size}"'
     return Markup(text.replace("<svg", named, 1))
