@@ -156,7 +156,7 @@ def _with_ranks_of_profilers(sources: Sequence[Account], notes: list[str]) -> li
     for source in sources:
         if source.identity.rank is None and isinstance(source.witness, ProfilerWitness):
             own = source.witness.own_ranks
-            ranks = {members[group][place] for group, place in own.items() if place < len(members.get(group, ()))}
+            ranks = {members[group][place] for group, place in own.items() if 0 <= place < len(members.get(group, ()))}
             if not ranks and world is not None and world in own:
                 ranks = {own[world]}
             if len(ranks) == 1:
