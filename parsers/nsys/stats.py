@@ -121,10 +121,10 @@ def _parquet(path: Path) -> Frame:
 def _frame(table: pa.Table) -> Frame:
     """Columns by their name without unit, times in ns, names in one spelling over the years."""
     found: dict[str, npt.NDArray[Any] | list[Any]] = {}
-    for name in table.column_names:
+    for place, name in enumerate(table.column_names):
         unit = _UNIT.search(name)
         bare = name[: unit.start()] if unit else name
-        column = table.column(name)
+        column = table.column(place)  # names may repeat in a damaged table
         scale = _NANOSECONDS.get(unit["unit"], _SECOND) if unit else 1
         if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
             found[_SPELLINGS.get(bare, bare)] = _numbers(column, scale)

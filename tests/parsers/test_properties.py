@@ -73,14 +73,14 @@ def check(found: list[RankTrace], trace: TraceMaker) -> None:
 
 
 def test_the_command_says_where_and_until_when(tmp_path: Path) -> None:
-    import analyzer
+    from analyzer.pipeline import analyze
     from tests.parsers.made import three_steps
 
     text = three_steps().text()
     cut = text.index('"ts": 10100.0, "dur": 1000')
     path = tmp_path / "rank0.json"
     path.write_text(text[:cut].replace('"ProfilerStep#1"', r'"C:\Users\x\ProfilerStep"'))
-    warnings = analyzer.analyze(path).trust.warnings
+    warnings = analyze(path).trust.warnings
     assert f"first damage at byte {text.index('ProfilerStep#1') - len(STEP_HEAD):,}" in warnings
     assert "the last event read begins at 10,080.000 µs" in warnings
     assert "lone backslashes: 1" in warnings
