@@ -14,6 +14,7 @@ from heuristics.declared import declared_dims, declared_layout
 from heuristics.degrees import Degree, Degrees, degrees
 from heuristics.dimensions.p2p import marked_off_mesh
 from heuristics.guess import model_guess
+from heuristics.kernels_only.layout import infer_from_times
 from heuristics.members import alternatives, family_dims, merged_groups, open_dimensions, unexplained_share
 from heuristics.mesh import rank_order, without
 from heuristics.observe import views
@@ -26,6 +27,9 @@ from heuristics.view import RankView, signature
 
 if TYPE_CHECKING:
     from heuristics.labelled import LabelledRank
+
+NO_PROMISE = 0.8
+"""Most that a reading without sizes and without any witness of groups is worth."""
 
 ENOUGH_RANKS = 64
 """Ranks looked at where every rank of a mesh says the same."""
@@ -79,7 +83,21 @@ def _without(layout: Layout, hidden: Collection[str]) -> Layout:
 
 def infer_views(ranks: Sequence[RankView]) -> Inference:
     """`infer` on views."""
-    ranks = marked_off_mesh(resolved(ranks))
+    if ranks and all(view.timing is not None and not view.unseen for view in ranks):
+        found, ranks = infer_from_times(ranks)
+        return _capped(_by_roles(marked_off_mesh(resolved(ranks)))) if ranks else found
+    return _by_roles(marked_off_mesh(resolved(ranks)))
+
+
+def _capped(found: Inference) -> Inference:
+    """No promise where nothing but order and number of calls decides."""
+    dimensions = {d: replace(v, confidence=min(v.confidence, NO_PROMISE)) for d, v in found.layout.dimensions.items()}
+    confidence = min(found.layout.confidence, NO_PROMISE)
+    return replace(found, layout=replace(found.layout, confidence=confidence, dimensions=MappingProxyType(dimensions)))
+
+
+def _by_roles(ranks: Sequence[RankView]) -> Inference:
+    """From the roles of the calls on each group, rank by rank."""
     by_behaviour: dict[int, Roles] = {}
     seen = []
     for view in ranks:

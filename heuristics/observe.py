@@ -11,6 +11,7 @@ import numpy as np
 from heuristics.arrays import NULL, code_of, codes, ints
 from heuristics.keys import call_keys, split_codes, unique_rows
 from heuristics.phases import AUTOGRAD_THREAD
+from heuristics.timing import timing_of
 from heuristics.view import (
     BACKWARD,
     FORWARD,
@@ -22,6 +23,7 @@ from heuristics.view import (
     RankView,
     compact,
 )
+from heuristics.work_names import is_attention, is_attention_backward, is_embedding_bag, is_expert
 from parsers.columns import distinct_values
 
 if TYPE_CHECKING:
@@ -60,11 +62,12 @@ def view(rank: LabelledRank, *, use_names: bool = True) -> RankView:
     unique, family_of_call = unique_rows(keys)
     window = order[step[order] == regular[-1]] if len(regular) else order
     bounds = _window(rank, launches[window], regular)
+    families = _families(table, unique, family_of_call, phase, autograd_calls, step, regular, text)
     return RankView(
         rank=NULL if rank.trace.identity.rank is None else rank.trace.identity.rank,
         world_size=rank.trace.identity.world_size or 0,
         groups=groups,
-        families=_families(table, unique, family_of_call, phase, autograd_calls, step, regular, text),
+        families=families,
         family_of_call=family_of_call,
         sequence=family_of_call[window],
         phases=phase[window],
@@ -77,11 +80,17 @@ def view(rank: LabelledRank, *, use_names: bool = True) -> RankView:
         has_backward=_has_backward(rank, autograd, phase),
         unseen=UNSEEN.get(rank.trace.format, ()),
         fragment=rank.trace.format in FRAGMENTS and not len(regular),
-        runs_experts=bool(len(_named_times(rank, _is_expert))),
-        runs_embedding_bags=bool(len(_named_times(rank, _is_embedding_bag))),
+        runs_experts=bool(len(_named_times(rank, is_expert))),
+        runs_embedding_bags=bool(len(_named_times(rank, is_embedding_bag))),
         ends_ns=ends_ns(table),
         steps_marked=rank.steps.source != "inferred",
+        timing=timing_of(rank, phase) if says_nothing(groups, families) else None,
     )
+
+
+def says_nothing(groups: Sequence[GroupView], families: Sequence[Family]) -> bool:
+    """Whether no call says its size, and the file lists no group that it could be on."""
+    return bool(families) and not any(g.declared for g in groups) and all(f.size < 0 for f in families)
 
 
 def ends_ns(table: pa.Table) -> npt.NDArray[np.int64]:
@@ -295,7 +304,7 @@ def _attention_before(
     first call counts from the start of the call issued before it. A call may also start early, on a stream of its own,
     and wait there; what ran until the latest start so far has been counted.
     """
-    attention = _named_times(rank, _is_attention)
+    attention = _named_times(rank, is_attention)
     if not rank.trace.on_gpu:
         return _marks_between(attention, since, upto)
     every = ints(rank.collectives, "ts_ns")
@@ -305,41 +314,12 @@ def _attention_before(
     return _marks_between(attention, np.concatenate([first, starts[:-1]]), starts)
 
 
-_ATTENTION_KERNELS = (
-    "flash_fwd",
-    "flash_bwd",
-    "flash_attn",
-    "flashattn",
-    "fmha",
-    "attention",
-    "batchprefill",
-    "batchdecode",
-)
-
-
-def _is_attention(name: str, kernel: bool) -> bool:
-    low = name.lower()
-    if kernel:
-        return any(word in low for word in _ATTENTION_KERNELS)
-    return low.startswith(("aten::_scaled_dot_product", "aten::scaled_dot_product_attention_math"))
-
-
 def _since(rank: LabelledRank, launches: npt.NDArray[np.int64], step: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Per launch (in order), the launch before it, or the start of its step if that is later."""
     before = np.concatenate([launches[:1], launches[:-1]])
     starts = np.append(ints(rank.steps.table, "ts_ns"), np.iinfo(np.int64).min)
     latest: npt.NDArray[np.int64] = np.maximum(before, starts[step])
     return latest
-
-
-def _is_expert(name: str, kernel: bool) -> bool:  # noqa: ARG001 (the words are the same in kernels and operators)
-    low = name.lower()
-    return any(word in low for word in ("moe", "expert", "grouped_gemm", "grouped_mm", "topk_softmax", "topkgating"))
-
-
-def _is_embedding_bag(name: str, kernel: bool) -> bool:  # noqa: ARG001 (the words are the same in kernels and operators)
-    low = name.lower()
-    return any(word in low for word in ("embedding_bag", "embeddingbag", "split_embedding", "jagged"))
 
 
 def _marks_between(
@@ -369,11 +349,6 @@ def _has_backward(rank: LabelledRank, autograd: npt.NDArray[np.int64], phase: np
     """
     if len(autograd) or (phase == BACKWARD).any():
         return True
-    if len(_named_times(rank, _is_attention_backward)):
+    if len(_named_times(rank, is_attention_backward)):
         return True
-    return False if len(_named_times(rank, _is_attention)) else None
-
-
-def _is_attention_backward(name: str, kernel: bool) -> bool:
-    low = name.lower()
-    return _is_attention(name, kernel) and any(word in low for word in ("bwd", "backward", "dgrad"))
+    return False if len(_named_times(rank, is_attention)) else None

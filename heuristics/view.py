@@ -20,6 +20,8 @@ from heuristics.arrays import NULL
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from heuristics.timing import Timing
+
 PHASES = ("forward", "backward", "optimizer", "unknown")
 FORWARD, BACKWARD, OPTIMIZER, UNKNOWN = range(4)
 """Phase codes; `OPTIMIZER` stands for everything after the step's backward."""
@@ -149,6 +151,7 @@ class RankView:
         doubtful: groups that calls were put on by the group's description alone.
         steps_marked: whether the file marks where steps begin; else any call of a step may be its first.
         told_by: per dimension whose group is one of several, a rank whose trace tells which.
+        timing: times and landmarks, kept where the calls say neither their size nor their group.
     """
 
     rank: int
@@ -174,6 +177,7 @@ class RankView:
     steps_marked: bool = True
     told_by: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     off_mesh: bool = False
+    timing: Timing | None = None
 
     def group(self, index: int) -> GroupView:
         """A group by its position; -1 stands for calls whose group is not known."""

@@ -45,7 +45,13 @@ VIEW = ("view.family_of_call", "view.sequence", "view.phases", "view.attention_b
 WITNESSES = ("witness", "log")
 """What other sources of the job are joined with."""
 
-FOR_LAYOUT = ("view", *VIEW, "collectives.ts_ns", "collectives.dur_ns")
+TIMING = ("view.call_phase", "view.landmark", "view.landmark_start", "view.landmark_length")
+"""Columns of `RankView.timing`: empty where the calls say their size or their group."""
+
+FOR_LAYOUT = (
+    *("view", *VIEW, *TIMING),
+    *(f"collectives.{name}" for name in ("ts_ns", "dur_ns", "stream", "step")),
+)
 """All that layout inference needs."""
 
 
@@ -53,7 +59,7 @@ def _fields() -> Iterator[tuple[str, pa.DataType]]:
     yield from (("rank", pa.int32()), ("world_size", pa.int32()), ("head", pa.string()), ("view", pa.string()))
     yield from ((name, pa.binary()) for name in WITNESSES)
     yield from ((name, pa.list_(pa.int32())) for name in VIEW)
-    yield from ((name, pa.list_(pa.int64())) for name in INTEGERS)
+    yield from ((name, pa.list_(pa.int64())) for name in (*TIMING, *INTEGERS))
     yield "steps.complete", pa.list_(pa.int8())
     for prefix, schema in (("groups.", tables.GROUPS), ("collectives.", tables.COLLECTIVES)):
         for field in schema:

@@ -20,6 +20,7 @@ from analyzer.summary.capture import Capture
 from analyzer.summary.columns import SCHEMA, WITNESSES, Rows, numbers, packed, unpacked
 from analyzer.summary.host import Host, Tax
 from analyzer.summary.model import RankSummary
+from analyzer.summary.timing import packed_timing, unpacked_timing
 from analyzer.summary.turns import Turns
 from analyzer.summary.witness import packed_logs, packed_witnesses, unpacked_logs, unpacked_witness
 from heuristics.arrays import ints
@@ -92,6 +93,7 @@ class _View:
     runs_embedding_bags: bool
     fragment: bool
     unseen: tuple[str, ...]
+    timed: bool
 
 
 def to_table(summaries: Sequence[RankSummary]) -> pa.Table:
@@ -177,6 +179,7 @@ def _row(summary: RankSummary) -> pa.Table:
         "view.phases": view.phases,
         "view.attention_before": view.attention_before,
         "view.backward_before": view.backward_before,
+        **packed_timing(view.timing),
         **_line(line, ints(summary.collectives, "ts_ns", 0)),
         "host.at_start": summary.host.at_start.ravel(),
         "host.during": (summary.host.at_end - summary.host.at_start).ravel(),
@@ -291,6 +294,7 @@ def _view_head(view: RankView) -> _View:
         runs_embedding_bags=view.runs_embedding_bags,
         fragment=view.fragment,
         unseen=view.unseen,
+        timed=view.timing is not None,
     )
 
 
@@ -386,4 +390,5 @@ def _view(rows: Rows, row: int) -> RankView:
         fragment=known.fragment,
         unseen=known.unseen,
         ends_ns=ends_ns(times),
+        timing=unpacked_timing(rows, row) if known.timed else None,
     )

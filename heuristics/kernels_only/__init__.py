@@ -1,0 +1,1 @@
+"""The layout from kernel names, streams and times alone: no sizes, no groups, no peers."""

@@ -1,0 +1,114 @@
+"""Layouts of simulated jobs whose traces say nothing but kernel names, streams and times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analyzer.summary.make import summarize
+from analyzer.summary.table import to_table, views_of
+from benchmarks.synthesis.generate import simulate
+from benchmarks.synthesis.spec import Spec
+from heuristics.label import label
+from heuristics.labelled import LabelledRank
+from heuristics.layout import infer, infer_views
+from heuristics.verdict import Layout
+from parsers import read
+
+
+def job(folder: Path, framework: str, layout: str, **changes: Any) -> list[LabelledRank]:
+    """All ranks of a simulated job, written without arguments."""
+    spec = Spec.parse(framework, layout, **changes)
+    simulate(spec).write(folder, replace(spec.writing, level="d"))
+    files = sorted(folder.glob("rank*.json.gz"), key=lambda path: int(path.name[4:-8]))
+    return [label(trace) for file in files for trace in read(file)]
+
+
+def degrees(layout: Layout) -> tuple[int | None, ...]:
+    """TP, CP, PP, DP, EP."""
+    return (layout.tp, layout.cp, layout.pp, layout.dp, layout.ep)
+
+
+@pytest.mark.parametrize(
+    ("framework", "layout", "changes", "expected"),
+    [
+        ("megatron", "tp2-dp2", {}, (2, 1, 1, 2, 1)),
+        ("megatron", "tp4", {"sp": False}, (4, 1, 1, 1, 1)),
+        ("megatron", "pp2-dp2", {}, (1, 1, 2, 2, 1)),
+        ("megatron", "tp2-pp2", {}, (2, 1, 2, 1, 1)),
+        ("megatron", "cp4", {"cp_kind": "all_gather"}, (1, 4, 1, 1, 1)),
+        ("megatron", "cp2-dp2", {"cp_kind": "ulysses"}, (1, 2, 1, 2, 1)),
+        ("megatron", "cp2-dp2", {}, (1, 2, 1, 2, 1)),
+        ("megatron", "ep2-dp4", {}, (1, 1, 1, 4, 2)),
+        ("megatron", "ep4-dp4", {"options": (("dispatcher", "allgather"),)}, (1, 1, 1, 4, 4)),
+        ("torchtitan", "tp2-dp2", {}, (2, 1, 1, 2, 1)),
+        ("torchtitan", "cp2-dp2", {}, (1, 2, 1, 2, 1)),
+        ("torchtitan", "dp4-rep2", {}, (1, 1, 1, 4, 1)),
+        ("torch", "dp4", {}, (1, 1, 1, 4, 1)),
+        ("torch", "pp4", {"schedule": "gpipe"}, (1, 1, 4, 1, 1)),
+        ("deepspeed", "tp2-dp2", {}, (2, 1, 1, 2, 1)),
+        ("inference", "tp2-pp2", {}, (2, 1, 2, 1, 1)),
+    ],
+    ids=lambda value: "" if isinstance(value, dict) else str(value),
+)
+def test_layout_from_names_streams_and_times(
+    tmp_path: Path, framework: str, layout: str, changes: dict[str, Any], expected: tuple[int, ...]
+) -> None:
+    assert degrees(infer(job(tmp_path, framework, layout, **changes)).layout) == expected
+
+
+def test_groups_are_those_that_finish_together(tmp_path: Path) -> None:
+    found = infer(job(tmp_path, "megatron", "tp2-dp2")).layout
+    assert found.dimensions["tp"].groups == ((0, 1), (2, 3))
+    assert found.dimensions["dp"].groups == ((0, 2), (1, 3))
+    assert found.sequence_parallel is True
+    assert found.confidence >= 0.9
+
+
+def test_clocks_of_two_hosts_are_put_right_by_what_ends_together(tmp_path: Path) -> None:
+    ranks = job(tmp_path, "megatron", "tp2-dp2", gpus_per_node=2)
+    assert degrees(infer(ranks).layout) == (2, 1, 1, 2, 1)
+
+
+def test_experts_within_tensor_ranks_are_left_open(tmp_path: Path) -> None:
+    """Gathers and scatters around experts on the ranks of TP: the experts may be whole or split."""
+    found = infer(job(tmp_path, "megatron", "tp2-ep2-dp2", options=(("dispatcher", "allgather"),))).layout
+    assert degrees(found) == (2, 1, 1, 2, None)
+    assert "split among the tp ranks" in found.dimensions["ep"].against[0]
+
+
+@pytest.mark.parametrize("which", [slice(0, 1), slice(0, 3)])
+def test_missing_ranks_leave_all_open_and_one_is_named(tmp_path: Path, which: slice) -> None:
+    found = infer(job(tmp_path, "megatron", "tp2-dp2")[which]).layout
+    assert degrees(found) == (None,) * 5
+    assert f"give the trace of rank {which.stop}" in found.dimensions["tp"].against[0]
+
+
+def test_a_summary_keeps_the_times(tmp_path: Path) -> None:
+    ranks = job(tmp_path, "megatron", "tp2-dp2")
+    table = to_table([summarize(rank) for rank in ranks])
+    assert infer_views(views_of(table)).layout == infer(ranks).layout
+
+
+def test_every_call_has_its_dimension(tmp_path: Path) -> None:
+    ranks = job(tmp_path, "megatron", "tp2-dp2")
+    dims = infer(ranks).dims[0]
+    streams: Sequence[int] = ranks[0].collectives.column("stream").to_pylist()
+    names = ranks[0].collectives.column("primitive").to_pylist()
+    scattered = {(s, d) for s, d, n in zip(streams, dims, names, strict=True) if n == "reduce_scatter"}
+    assert {d for _, d in scattered} == {"tp", "dp"}
+    assert len({s for s, d in scattered if d == "dp"}) == 1
+
+
+def test_clusters_of_end_times_without_any_mark(shared: Path) -> None:
+    """All-reduces end in pairs, scatters and gathers in fours; the files name no rank's world."""
+    files = sorted((shared / "data" / "pains" / "15_no_group_metadata").glob("rank*.json"))
+    found = infer([label(trace) for file in files for trace in read(file)]).layout
+    assert degrees(found) == (2, 1, 1, 4, 1)
+    assert found.dimensions["tp"].groups == ((0, 1), (2, 3), (4, 5), (6, 7))
+    assert found.dimensions["dp"].groups == ((0, 2, 4, 6), (1, 3, 5, 7))
+    assert found.confidence < 0.9  # how many ranks there are is only the number of files
