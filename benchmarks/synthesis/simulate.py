@@ -8,7 +8,6 @@ rank whose partner is not simulated waits for a drawn time instead: a few ranks 
 from __future__ import annotations
 
 import random
-import zlib
 from collections import defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -263,7 +262,7 @@ class Simulator:
         return self.present[name]
 
     def _settle(self, key: Key, meeting: _Meeting, message: Message) -> None:
-        chance = zlib.crc32(f"{self.spec.seed}:{key}".encode()) / 2**32
+        chance = random.Random(f"{self.spec.seed}:{key}").random()
         last = max(meeting.ready.values())
         people = 2 if message.peer is not None else message.group.size
         if meeting.expected < people:

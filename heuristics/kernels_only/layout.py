@@ -60,7 +60,7 @@ def infer_from_times(views: Sequence[RankView]) -> tuple[Inference, Sequence[Ran
     job = Job(views, found, [roles(one) for one in found])
     layout = _layout(job)
     dims = tuple(_dims(job, place) for place in range(len(views)))
-    if tolerance > LOOSE_NS:
+    if tolerance > LOOSE_NS and layout.confidence:
         layout = _undecided("ends of calls scatter too much to tell who takes part in which")
     return Inference(layout, dims), () if layout.confidence else _by_order(job, tolerance)
 
@@ -245,7 +245,8 @@ def _data_groups(own: Sequence[Role], members: int) -> list[Group]:
         return [(0,)] if members == 1 else []
     certain = [role for role in data if role.kind == "scatter"] or data
     whole = [role.group for role in certain if len(role.group) == members]
-    if whole and max(len(role.group) for role in certain) <= members:
+    wider = [role.group for role in certain if len(role.group) > members]
+    if whole and all(set(whole[0]) < set(group) for group in wider):
         return whole[:1]
     scattered = {role.group for role in data if role.kind == "scatter"}
     gathered = {role.group for role in data if role.kind == "parameters" and len(role.group) == members}
