@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from analyzer.cli import main
-from analyzer.details import Details
+from analyzer.details import Details, Missing
 from analyzer.headline import headline
 from analyzer.options import Options
 from analyzer.pipeline import examine
@@ -155,10 +155,18 @@ def test_dumps_of_a_hung_job_are_a_page_of_their_own(tmp_path: Path) -> None:
 
 def test_sixty_four_ranks_stay_under_two_megabytes(tmp_path: Path) -> None:
     model = replace(MODELS["moe"], layers=4)
-    spec = Spec(tp=2, pp=4, dp=8, ep=4, sp=True, zero=1, microbatches=4, steps=2, model=model)
+    spec = Spec(tp=2, pp=4, dp=8, ep=4, sp=True, zero=1, microbatches=4, schedule="1f1b", steps=2, model=model)
     generate(spec, tmp_path / "job")
-    found = report(Details(examine(tmp_path / "job", Options(workers=2))))
-    text = page(found)
+    job = Details(examine(tmp_path / "job", Options(workers=2)))
+    assert not isinstance(job.pipeline, Missing)
+    turns = [" ".join(f"{t.phase[0].upper()}{t.microbatch}" for t in lane.turns) for lane in job.pipeline.lanes]
+    assert turns == [
+        "F0 F1 F2 F3 B0 B1 B2 B3",
+        "F0 F1 F2 B0 F3 B1 B2 B3",
+        "F0 F1 B0 F2 B1 F3 B2 B3",
+        "F0 B0 F1 B1 F2 B2 F3 B3",
+    ]
+    text = page(report(job))
     assert len(text.encode()) < 2_000_000
     assert text.count("<svg ") == 9
     assert "64 ranks in 8 nodes" in text
