@@ -175,15 +175,26 @@ class Wires:
             inside = set(ranks)
             rows = [row for rank in ranks for row in self._by_source.get(rank, ()) if row["dst_rank"] in inside]
         said = []
+        local, remote = self._apart(rows)
         if not rows and link is not None:
-            rows = self._rows
+            local, remote = self._whole_job
             said.append("no connection of this group is logged: judged by others of the same job")
-        local = [row for row in rows if self._same_host(row)]
-        remote = [row for row in rows if not self._same_host(row)]
         intra, why_intra = (None, ()) if link == INTER_NODE else self._local_wire(local)
         inter, why_inter = (None, ()) if link == INTRA_NODE else _remote_wire(remote)
         direct = {row["gdr"] for row in remote if row["kind"] == "net"} if link != INTRA_NODE else set()
         return GroupLinks(link, intra, inter, all(direct) if direct else None, (*said, *why_intra, *why_inter))
+
+    @cached_property
+    def _whole_job(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        return self._apart(self._rows)
+
+    def _apart(self, rows: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Connections inside hosts, and those between them."""
+        local: list[dict[str, Any]] = []
+        remote: list[dict[str, Any]] = []
+        for row in rows:
+            (local if self._same_host(row) else remote).append(row)
+        return local, remote
 
     def _same_host(self, row: Mapping[str, Any]) -> bool:
         """Whether both ends are on one host; of ends that did not log, networks lead to another host."""
