@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import pyarrow as pa
 
 from heuristics.arrays import codes
-from parsers import tables
+from parsers import assemble, tables
 
 if TYPE_CHECKING:
     from heuristics.account import Account
@@ -104,7 +104,12 @@ def completed(source: Source, named: Iterable[str], found: Across) -> Source:
         elif size and row["size"] is None:
             row["size"] = size
             changed = True
-    return replace(source, groups=pa.Table.from_pylist(rows, schema=tables.GROUPS)) if changed else source
+    return replace(source, groups=groups_of_rows(rows)) if changed else source
+
+
+def groups_of_rows(rows: Sequence[Mapping[str, object]]) -> pa.Table:
+    """`parsers.tables.GROUPS` from one mapping per group (`pyarrow.Table.from_pylist` would import pandas)."""
+    return assemble.table(tables.GROUPS, {name: [row.get(name) for row in rows] for name in tables.GROUPS.names})
 
 
 def _place(trace: RankTrace) -> Place:

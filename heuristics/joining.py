@@ -14,15 +14,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from heuristics.account import Account
-from heuristics.communicators import across, completed
+from heuristics.communicators import across, completed, groups_of_rows
 from heuristics.conflicts import Conflict, conflicts, short
 from heuristics.wires import GroupLinks, Wires
-from parsers import tables
 from parsers.nsys.places import Place
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from parsers.nccl_log import NcclLog
 
 TRACES = ("kineto", "nsys", "straggler_analysis")
@@ -234,7 +231,7 @@ def _with_members(trace: Account, members: Mapping[str, tuple[int, ...]]) -> Acc
                 {"name": name, "size": len(ranks), "ranks": list(ranks), "ranks_source": "members", "declared": False}
             )
             changed = True
-    return replace(trace, groups=_groups(rows)) if changed else trace
+    return replace(trace, groups=groups_of_rows(rows)) if changed else trace
 
 
 def _with_world(trace: Account, witnesses: Sequence[Account]) -> Account:
@@ -243,9 +240,3 @@ def _with_world(trace: Account, witnesses: Sequence[Account]) -> Account:
     if trace.identity.world_size is not None or len(said) != 1:
         return trace
     return replace(trace, identity=replace(trace.identity, world_size=said.pop()))
-
-
-def _groups(rows: list[dict[str, object]]) -> pa.Table:
-    import pyarrow as pa
-
-    return pa.Table.from_pylist(rows, schema=tables.GROUPS)
