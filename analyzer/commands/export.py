@@ -41,7 +41,7 @@ TABLES = (
 @options.model()
 @options.target(
     otherwise=None,
-    what="A trace (.json, .json.gz) or a table (.parquet, .csv, .arrow, .feather); - writes a trace to stdout.",
+    what="A trace (.json, .json.gz) or a table (.parquet, .csv, .arrow, .feather); - is stdout: a trace, or --table.",
 )
 @click.option("--tables", "folder", metavar="DIR", help="Write every table into this directory.")
 @click.option(
@@ -49,7 +49,7 @@ TABLES = (
     type=click.Choice(("parquet", "csv", "arrow")),
     default="parquet",
     show_default=True,
-    help="Of the files that --tables writes.",
+    help="Of the files that --tables writes, and of --table on stdout.",
 )
 @click.option(
     "--table",
@@ -100,7 +100,7 @@ def command(
     """
     from analyzer.commands.progress import ProgressBar
 
-    form = _form(output, folder, part=part, no_events=no_events, name=name)
+    form = _form(output, folder, table_format, part=part, no_events=no_events, name=name)
     if folder is not None:
         _check_free(Path(folder), table_format)
     hide = _hider(salt) if anonymize else None
@@ -124,7 +124,9 @@ def command(
         click.echo(f"warning: {note}", err=True)
 
 
-def _form(output: str | None, folder: str | None, *, part: str | None, no_events: bool, name: str | None) -> str:
+def _form(
+    output: str | None, folder: str | None, table_format: str, *, part: str | None, no_events: bool, name: str | None
+) -> str:
     """trace, or the format of a table."""
     if output is None and folder is None:
         raise click.UsageError("say where to: -o FILE or --tables DIR")
@@ -137,6 +139,8 @@ def _form(output: str | None, folder: str | None, *, part: str | None, no_events
                 f"{output}: the ending says what to write: .json or .json.gz (a trace), .parquet, .csv, .arrow, "
                 ".feather"
             )
+    if output == "-" and name is not None:
+        form = table_format
     if form == "trace" and name is not None:
         raise click.UsageError("--table goes with a file that ends in .parquet, .csv, .arrow or .feather")
     if (part is not None or no_events) and (form != "trace" or output is None):
