@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from analyzer import intervals
-from analyzer.intervals import Floats, Ints
+from analyzer.intervals import Bools, Floats, Ints
 from analyzer.matching import Matching, Meetings
 from analyzer.matching.collectives import SYMMETRIC
 from analyzer.measured import Measured
 from analyzer.model import Straggler
 from analyzer.work import KINDS, more_work, work_of_calls
-from heuristics.arrays import NULL, ints
+from heuristics.arrays import NULL, codes, ints
 
 EXPLAINS = 0.8
 """Share of its lateness that one cause must cover to be named; below it several things are at work."""
@@ -80,24 +80,33 @@ def stragglers(ranks: Sequence[Measured], matching: Matching, link: SlowLink | N
     residual = (matching.clock.residual_us or 0.0) * 1000
     if not met.count:
         return []
-    since, work = _since_last_meeting(ranks, met, link)
-    last, gap, others = _last_of_each(met)
+    _, _, others = _last_of_each(met)
+    met = _when_ready(ranks, met)
+    free = _free_of_the_one_before(ranks, met)
+    since, work = _since_last_meeting(ranks, met, link, free)
+    last, gap, _ = _last_of_each(met)
     usual = {name: _middle_of_others(values, met, last) for name, values in {**since, **work}.items()}
     excess = {name: values[last] - usual[name] for name, values in since.items()}
-    own = gap - np.maximum(excess.pop("wait"), 0.0)
-    late = (gap > residual) & (own > max(residual, gap.max(initial=0.0) * 1e-6))
+    lateness, before = _lateness(met), _entry_before(ranks, met)
+    change = np.where(free[met.key] & (before != NULL), lateness - lateness[before], 0.0)
+    goes_on = free & (before[last] != NULL)
+    own = gap - np.maximum(excess.pop("wait"), 0.0) - np.where(goes_on, lateness[before[last]], 0.0)
+    change[last] = 0.0
+    # Of a lateness that goes on, what comes on top counts and what is made up for is taken off.
+    late = (gap > residual) & (free | (own > max(residual, gap.max(initial=0.0) * 1e-6)))
     steps = max(rank.window.count for rank in ranks)
     everything = float(others.sum())
     step_ns = float(np.mean([rank.window.total / rank.window.count for rank in ranks if rank.window.count]))
     out = []
     for place in np.unique(met.rank[last[late]]).tolist():
         mine = late & (met.rank[last] == place)
-        per_step = float(own[mine].sum()) / steps
+        # A lateness that goes on counts for what it has grown to, also by way of calls to which others came later.
+        per_step = float(own[mine].sum() + change[met.rank == place].sum()) / steps
         share = float((others * own / np.maximum(gap, 1.0))[mine].sum()) / everything if everything else 0.0
         rank = ranks[place].source.rank
         if share < IMPACT or per_step < NOISE * step_ns or rank is None:
             continue
-        if _net(met, place) < HABIT * float(gap[mine].sum()):
+        if float(lateness[met.rank == place].sum()) < HABIT * float(gap[mine].sum()):
             continue
         beyond = {name: float(v[mine].sum()) for name, v in excess.items()}
         cause = _cause(beyond, float(own[mine].sum()))
@@ -176,20 +185,12 @@ def _middle_of_others(values: Floats, met: Meetings, without: Ints) -> Floats:
     return middle
 
 
-def _net(met: Meetings, place: int) -> float:
-    """By how much a rank comes later than the middle of the others, over all its collectives, early ones taken off."""
-    mine = np.flatnonzero(met.rank == place)
-    keep = np.zeros(met.count, dtype=np.bool_)
-    keep[met.key[mine]] = True
-    own = met.where(keep)
-    entries = np.flatnonzero(own.rank == place)
-    return float((own.start[entries] - _middle_of_others(own.start.astype(np.float64), own, entries)).sum())
-
-
 def _since_last_meeting(
-    ranks: Sequence[Measured], met: Meetings, link: SlowLink | None
+    ranks: Sequence[Measured], met: Meetings, link: SlowLink | None, free: Bools
 ) -> tuple[dict[str, Floats], dict[str, Floats]]:
     """What each rank did since the end of its last call on the same group (else the begin of its step).
+
+    Where the ranks were free of that call (`_free_of_the_one_before`), since they were ready for it.
 
     Returns:
         Times in ns by what they were spent on; and how much work it had (`analyzer.work.KINDS`).
@@ -203,9 +204,10 @@ def _since_last_meeting(
             continue
         row = met.row[mine]
         line, held = rank.source.line, rank.source.host
-        before = _previous(rank)[row]
-        now = line.call_start[row]
-        begun = np.where(before != NULL, line.call_end[before], np.minimum(_step_begin(rank, row), now))
+        ready, before, alike = _ready(rank), _previous(rank)[row], _previous(rank, alike=True)[row]
+        now = ready[row]
+        begun = np.minimum(np.where(before != NULL, line.call_end[before], _step_begin(rank, row)), now)
+        begun = np.where(free[met.key[mine]] & (alike != NULL), ready[alike], begun)
         busy = intervals.union_of([line.compute, line.memcpy, intervals.union(line.comm_start, line.comm_end)])
         out[COMPUTE][mine] = intervals.covered(line.compute, begun, now)
         out["wait"][mine] = _waited(rank, begun, now)
@@ -214,7 +216,9 @@ def _since_last_meeting(
         for name, amounts in work_of_calls(rank).items():
             had[name][mine] = _between(line.call_end, amounts, begun - 1, now)
         for i, name in enumerate(held.names):
-            out[name][mine] = held.at_start[i, row] - np.where(before != NULL, held.at_end[i, before], 0)
+            since = np.where(before != NULL, held.at_end[i, before], 0)
+            since = np.where(free[met.key[mine]] & (alike != NULL), held.at_start[i, alike], since)
+            out[name][mine] = held.at_start[i, row] - since
         idle = now - begun - intervals.covered(busy, begun, now)
         out[IDLE][mine] = idle
     return out, had
@@ -236,15 +240,89 @@ def _ratio(own: Floats, others: Floats) -> float | None:
     return float(own.sum() / others.sum()) if others.sum() > 0 else None
 
 
-def _previous(rank: Measured) -> Ints:
-    """Per call, the row of the last call before it on the same group, -1 for none."""
+def _ready(rank: Measured) -> Ints:
+    """When each call could have begun, had its stream been free."""
+    ready = rank.source.host.ready_ns
+    return ready if len(ready) else rank.source.line.call_start
+
+
+def _when_ready(ranks: Sequence[Measured], met: Meetings) -> Meetings:
+    """The meetings with the moments at which the ranks were ready in place of those at which their kernels began.
+
+    A call that stands in its stream behind another begins when that is over, however early its data was there.
+    """
+    early = [np.append(rank.source.line.call_start - _ready(rank), 0) for rank in ranks]
+    base = np.concatenate(([0], np.cumsum([len(e) for e in early])))
+    return replace(met, start=met.start - np.concatenate(early)[base[met.rank] + met.row])
+
+
+def _entry_before(ranks: Sequence[Measured], met: Meetings) -> Ints:
+    """Per entry, the rank's entry in the meeting of its last call of that kind on the same group, -1 without one."""
+    out = np.full(len(met.key), NULL, dtype=np.int64)
+    for place, rank in enumerate(ranks):
+        mine = np.flatnonzero(met.rank == place)
+        entry = np.full(len(rank.counted) + 1, NULL, dtype=np.int64)
+        entry[met.row[mine]] = mine
+        before = _previous(rank, alike=True)[met.row[mine]]
+        out[mine] = np.where(before != NULL, entry[before], NULL)
+    return out
+
+
+def _free_of_the_one_before(ranks: Sequence[Measured], met: Meetings) -> Bools:
+    """Per meeting, whether the last call of its kind left the compute of half of its ranks or more alone.
+
+    It did where a rank computed beside it for half of its time, or was ready for this one before it was over
+    (asynchronous buckets). Who was late for it still is: that is no new lateness.
+    """
+    before = _entry_before(ranks, met)
+    beside = np.zeros(len(met.key), dtype=np.bool_)
+    for place, rank in enumerate(ranks):
+        line, mine = rank.source.line, met.rank == place
+        low, high = line.call_start[met.row[mine]], line.call_end[met.row[mine]]
+        beside[mine] = 2 * intervals.covered(line.compute, low, high) >= high - low
+    free = (before != NULL) & ((met.start < met.end[before]) | beside[before])
+    found: Bools = 2 * np.bincount(met.key, weights=free, minlength=met.count) >= np.bincount(met.key)
+    return found
+
+
+def _lateness(met: Meetings) -> Floats:
+    """Per entry, by how much the rank was later (earlier, below 0) than the middle of the others, in ns."""
+    start = met.start.astype(np.float64)
+    order = np.lexsort((start, met.key))
+    ordered, place = start[order], np.empty(len(order), dtype=np.int64)
+    first, others = met.first[met.key], (np.diff(np.append(met.first, len(met.key))) - 1)[met.key]
+    place[order] = np.arange(len(order)) - first
+    # The middle one or two of the others: those behind the entry itself move up by one.
+    low, high = (others - 1) // 2, others // 2
+    middle = (ordered[first + low + (low >= place)] + ordered[first + high + (high >= place)]) / 2
+    late: Floats = start - middle
+    return late
+
+
+def _previous(rank: Measured, *, alike: bool = False) -> Ints:
+    """Per call, the row of a call before it on the same group, -1 for none.
+
+    The last one of the same primitive (``alike``), or the last of any that the rank did not compute beside: such a call
+    may have held it up.
+    """
     line = rank.source.line
     group = ints(rank.source.collectives, "group")
+    kind = codes(rank.source.collectives, "primitive")[0] if alike else np.zeros(len(group), dtype=np.int64)
     rows = np.flatnonzero(line.call_end > line.call_start)
-    rows = rows[np.lexsort((line.call_start[rows], group[rows]))]
+    rows = rows[np.lexsort((line.call_start[rows], kind[rows], group[rows]))]
     out = np.full(len(group), NULL, dtype=np.int64)
-    same = group[rows][1:] == group[rows][:-1]
-    out[rows[1:][same]] = rows[:-1][same]
+    if not len(rows):
+        return out
+    low, high = line.call_start[rows], line.call_end[rows]
+    counts = (
+        np.ones(len(rows), dtype=np.bool_) if alike else 2 * intervals.covered(line.compute, low, high) < high - low
+    )
+    at = np.arange(len(rows))
+    new = np.concatenate(([True], (group[rows][1:] != group[rows][:-1]) | (kind[rows][1:] != kind[rows][:-1])))
+    first = np.maximum.accumulate(np.where(new, at, 0))
+    before = np.concatenate(([-1], np.maximum.accumulate(np.where(counts, at, -1))[:-1]))
+    known = before >= first
+    out[rows[known]] = rows[before[known]]
     return out
 
 

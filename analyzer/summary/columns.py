@@ -34,6 +34,7 @@ INTEGERS = (
     "host.at_start",  # name after name
     "host.during",
     "host.dry",
+    "host.ready",  # less the start of its call
     "host.passes",
     "turns.start",
     "turns.length",

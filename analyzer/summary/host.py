@@ -61,6 +61,9 @@ class Host:
         at_end: the same when the call ended.
         dry_ns: int64 ns per call, how long the GPU had been out of work when the call was launched; -1 where the launch
             is not known.
+        ready_ns: int64 ns per call, when the compute that was launched before the call was over, or the launch itself
+            if that came later: the call could have begun then, had its stream been free; its start where the launch is
+            not known.
         passes: ``(steps, 2)`` int64 ns, begin of the first and end of the last compute of each step that was launched
             before the optimizer: the model's own passes; both -1 where there is none.
         taxes: kernels that communication slowed down, over all steps.
@@ -78,6 +81,7 @@ class Host:
     lost_launches: int = 0
     early: tuple[int, int] = (0, 0)
     streams: tuple[int, ...] = ()
+    ready_ns: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
 
 def host(rank: LabelledRank, work: GpuWork, line: Timeline, edges: Ints) -> Host:
@@ -104,6 +108,7 @@ def host(rank: LabelledRank, work: GpuWork, line: Timeline, edges: Ints) -> Host
         _taxes(rank, work, line),
         *_against_launches(rank),
         streams=compute_streams(rank),
+        ready_ns=_ready(rank, work, line),
     )
 
 
@@ -178,6 +183,22 @@ def _dry(rank: LabelledRank, line: Timeline) -> Ints:
     running = intervals.covered(busy, line.call_start - 1, line.call_start) > 0
     dry = np.where(running, 0, np.clip(np.minimum(launch, line.call_start) - before, 0, None))
     return np.where(known, dry, NULL).astype(np.int64)
+
+
+def _ready(rank: LabelledRank, work: GpuWork, line: Timeline) -> Ints:
+    """When each call could have begun: streams of communication queue calls whose data has long been there."""
+    asked = ints(rank.collectives, "launch_ts_ns")
+    # Copies around a call run on its own stream, and stand in it behind the call before.
+    computes = np.isin(ints(rank.trace.gpu_events, "stream"), compute_streams(rank))
+    rows = np.flatnonzero((work.role == GpuRole.COMPUTE) & (work.end > work.start) & computes)
+    if not line.on_gpu or not rank.trace.launches.num_rows or not len(rows):
+        return line.call_start.copy()
+    launch = launched(rank, ints(rank.trace.gpu_events, "correlation")[rows], work.start[rows])
+    order = np.argsort(launch, kind="stable")
+    over = np.maximum.accumulate(work.end[rows][order])
+    before = np.searchsorted(launch[order], asked) - 1
+    computed = np.where(before >= 0, over[np.maximum(before, 0)], asked)
+    return np.where(asked == NULL, line.call_start, np.minimum(line.call_start, np.maximum(asked, computed)))
 
 
 def _against_launches(rank: LabelledRank) -> tuple[int, tuple[int, int]]:

@@ -184,6 +184,7 @@ def _row(summary: RankSummary) -> pa.Table:
         "host.at_start": summary.host.at_start.ravel(),
         "host.during": (summary.host.at_end - summary.host.at_start).ravel(),
         "host.dry": summary.host.dry_ns,
+        "host.ready": _since(summary.host.ready_ns, line.call_start),
         "host.passes": summary.host.passes.ravel(),
         "turns.start": summary.turns.start,
         "turns.length": summary.turns.end - summary.turns.start,
@@ -200,6 +201,11 @@ def _row(summary: RankSummary) -> pa.Table:
     }
     own = pa.schema([field for field in SCHEMA if field.name not in WITNESSES])
     return pa.Table.from_arrays([columns[name] for name in own.names], schema=own)
+
+
+def _since(moments: Ints, starts: Ints) -> Ints:
+    """Moments relative to the calls; nothing where they are not known for every call."""
+    return moments - starts if len(moments) == len(starts) else np.empty(0, dtype=np.int64)
 
 
 def _optional(value: int | None) -> pa.Array:
@@ -320,6 +326,7 @@ def _summary(rows: Rows, row: int) -> RankSummary:
     head = _HEADS.decode(rows.text("head", row))
     collectives = unpacked("collectives.", tables.COLLECTIVES, rows, row)
     edges = np.stack((rows.ints("steps.begin", row), rows.ints("steps.end", row)), axis=1)
+    line = _timeline(rows, row, head, ints(collectives, "ts_ns", 0))
     return RankSummary(
         path=head.path,
         format=head.format,
@@ -333,13 +340,13 @@ def _summary(rows: Rows, row: int) -> RankSummary:
         steps=StepMarks(
             head.step_source, edges, rows.ints("steps.number", row), rows.ints("steps.complete", row).astype(np.bool_)
         ),
-        line=_timeline(rows, row, head, ints(collectives, "ts_ns", 0)),
+        line=line,
         view=_view(rows, row),
         nccl_ns=head.nccl_ns,
         capture=Capture(
             head.libraries, head.flags, head.graphs, rows.ints("steps.launch_gap", row) if head.launches else None
         ),
-        host=_host(rows, row, head, collectives.num_rows),
+        host=_host(rows, row, head, line.call_start),
         turns=_turns(rows, row),
     )
 
@@ -349,8 +356,9 @@ def _turns(rows: Rows, row: int) -> Turns:
     return Turns(start, start + rows.ints("turns.length", row), rows.ints("turns.phase", row))
 
 
-def _host(rows: Rows, row: int, head: _Head, calls: int) -> Host:
-    shape = (len(head.held_by), calls)
+def _host(rows: Rows, row: int, head: _Head, at: Ints) -> Host:
+    shape = (len(head.held_by), len(at))
+    ready = rows.ints("host.ready", row)
     start = rows.ints("host.at_start", row).reshape(shape)
     during = rows.ints("host.during", row).reshape(shape)
     passes = rows.ints("host.passes", row).reshape(-1, 2)
@@ -364,6 +372,7 @@ def _host(rows: Rows, row: int, head: _Head, calls: int) -> Host:
         head.lost_launches,
         head.early,
         head.streams,
+        ready + at if len(ready) else ready,
     )
 
 

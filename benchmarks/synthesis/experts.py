@@ -40,11 +40,16 @@ def route(spec: Spec, group: Group, rank: int, at: tuple[int, int, int], assignm
 
     def rows(source: int) -> list[int]:
         flat = np.frombuffer(_counts(spec.seed, *at, source, assignments, experts), dtype=np.int64)
-        return [int(v) for v in flat.reshape(n, experts // n).sum(axis=1)]
+        return _hot([int(v) for v in flat.reshape(n, experts // n).sum(axis=1)], spec)
 
     ranks = list(group.ranks)
     me = ranks.index(rank)
     return Routing(tuple(rows(rank)), tuple(rows(source)[me] for source in ranks))
+
+
+def _hot(rows: list[int], spec: Spec) -> list[int]:
+    """With the option ``hot=<factor>``, the first rank of the group gets so many times the rows."""
+    return [round(rows[0] * float(spec.option("hot", 1.0))), *rows[1:]]
 
 
 class Experts:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from benchmarks.synthesis.faults import Fault, injected, slowed
 from benchmarks.synthesis.frameworks import program
 from benchmarks.synthesis.groups import Mesh
 from benchmarks.synthesis.kineto import Writer
@@ -43,12 +44,15 @@ class Job:
         return folder
 
 
-def simulate(spec: Spec) -> Job:
-    """Run a job."""
+def simulate(spec: Spec, faults: Sequence[Fault] = ()) -> Job:
+    """Run a job; faults may also be named by the option ``fault`` (`faults.Fault.parse`)."""
+    faults = (*faults, *(Fault.parse(text) for text in str(spec.option("fault", "")).split(",") if text))
     written = tuple(range(spec.world)) if spec.ranks is None else tuple(sorted(set(spec.ranks)))
     with _no_collection():
         programs = {rank: program(spec, rank) for rank in sorted(_company(spec, written))}
-        timelines = Simulator(programs, spec, Links(spec.gpus_per_node)).run()
+        if faults:
+            programs = injected(programs, spec, faults)
+        timelines = Simulator(programs, spec, slowed(Links(spec.gpus_per_node), faults)).run()
     return Job(spec, programs, timelines, written)
 
 

@@ -30,6 +30,7 @@ class Links:
     node_us: float = 12.0
     network_us: float = 28.0
     absent_wait_us: float = 120.0
+    slow: tuple[tuple[int, float], ...] = ()  # rank, and what every call of a group with it takes longer
 
     def transfer_us(self, message: Message, rank: int) -> float:
         """The time of one call once everyone is there."""
@@ -38,6 +39,7 @@ class Links:
         inside = ends[0] // self.gpus_per_node == ends[1] // self.gpus_per_node
         gbps = self.node_gbps if inside else self.network_gbps
         latency = self.node_us if inside else self.network_us
+        latency += max((us for rank, us in self.slow if rank in peers), default=0.0)
         return latency + _sent(message) * ITEM[message.dtype] / gbps * 1e-3
 
 
