@@ -23,7 +23,8 @@ from benchmarks.fuzz.case import FAULTS, MAX_MORE_BYTES, MAX_SECONDS, MAX_TIMES,
 from benchmarks.fuzz.seeds import ROOT, Seed, all_seeds
 from benchmarks.fuzz.workers import Plan, mutant, run_all, schedule
 
-CHUNK = 20_000
+CHUNK = 100_000
+TELL_EVERY = 10_000
 
 
 class Tally:
@@ -88,10 +89,13 @@ def _run(plan: Plan, tally: Tally, asked: argparse.Namespace, started: float) ->
             if outcome.kind in FAULTS:
                 print(tally.faults[-1], flush=True)
                 write(mutant(plan.seeds, plan.kinds, plan.run_seed, number)[0], _kept(asked, number))
+            if tally.files % TELL_EVERY == 0:
+                print(
+                    f"{tally.files} files, {len(tally.faults)} faults, {time.monotonic() - started:.0f} s", flush=True
+                )
             if until and time.monotonic() > until:
                 return
         at += CHUNK
-        print(f"{tally.files} files, {len(tally.faults)} faults, {time.monotonic() - started:.0f} s", flush=True)
 
 
 def _kept(asked: argparse.Namespace, number: int) -> Path:
