@@ -54,7 +54,13 @@ def signed(number: int) -> int:
 
 
 def real(value: bytes) -> float:
-    """A float or double."""
+    """A float or double.
+
+    Raises:
+        ValueError: neither has so many bytes.
+    """
+    if len(value) not in (4, 8):
+        raise ValueError("float")
     number: float = struct.unpack("<f" if len(value) == 4 else "<d", value)[0]
     return number
 

@@ -24,6 +24,7 @@ from parsers.errors import InputError
 from parsers.flight_recorder import Dump
 from parsers.nccl_log import NcclLog
 from parsers.nsys.arrow_store import checked
+from parsers.protobuf_wire import real
 from parsers.straggler_parquet import read_operations
 from parsers.tables import RankTrace
 from tests.parsers import flight_dumps
@@ -88,6 +89,12 @@ def test_a_node_whose_number_is_none(read_text: Read, number: Any) -> None:
     good = {"id": 5, "nodetype": 7, "name": "ncclKernel_Y", "commtype": 0, "commsize": 64, "runtime": 3}
     (trace,) = read_text(json.dumps({"schema": "x", "workload_graph": [node, good]}), "rank0.json")
     assert trace.comm_records["name"].to_pylist() == ["ncclKernel_Y"]
+
+
+def test_a_float_of_other_than_four_or_eight_bytes() -> None:
+    assert real(b"\x00\x00\x80\x3f") == 1.0
+    with pytest.raises(ValueError, match="float"):
+        real(b"\x00\x00\x80")
 
 
 # -- logs
