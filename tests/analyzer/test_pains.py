@@ -37,6 +37,30 @@ def detail(analysis: Analysis, kind: str) -> str:
     return found.detail
 
 
+def test_raw_characters_in_names_are_repaired(shared: Path, expect: dict[str, Any]) -> None:
+    said = expect["01_invalid_escape"]
+    found = analysed(shared, "01_invalid_escape")
+    assert ([item.events for item in found.inputs], found.trust.events_repaired) == ([said["events"]], said["repaired"])
+    assert {"lone backslashes: 1", "quotes inside strings: 1", "raw control characters: 1"} <= set(found.trust.warnings)
+    assert "first damage at byte 336" in found.trust.warnings
+
+
+def test_a_cut_gzip_gives_every_event_it_holds(shared: Path, expect: dict[str, Any]) -> None:
+    said = expect["03_cut_gzip"]
+    found = analysed(shared, "03_cut_gzip")
+    (item,) = found.inputs
+    assert item.complete is said["complete"]
+    assert item.events >= said["min_events"]
+    assert any(warning.startswith("the last event read begins at ") for warning in found.trust.warnings)
+
+
+def test_two_writers_in_one_file_are_a_finding(shared: Path, expect: dict[str, Any]) -> None:
+    found = analysed(shared, "05_two_writers")
+    titles = [f.title for f in found.findings if f.id == "trace.two_writers"]
+    assert titles == [expect["05_two_writers"]["finding"] + " in one file"] * 2
+    assert any("a second header begins at byte 5001" in warning for warning in found.trust.warnings)
+
+
 def test_missing_values_are_never_summed(shared: Path, expect: dict[str, Any]) -> None:
     said = expect["02_inf_nan"]
     found = analysed(shared, "02_inf_nan")

@@ -17,6 +17,7 @@ HALF = (
     "q05_compact_json",
     "q06_no_distinfo",
     "q07_single_step",
+    "q08_no_steps",
     "q11_truncated",
     "q12_nan_inf",
     "q13_bad_utf8_ctrl",
@@ -26,9 +27,12 @@ HALF = (
     "q19_two_devices",
     "q20_str_stream",
     "q21_default_stream0",
+    "q22_straggler_devkernel",
+    "q23_straggler_oldname",
     "q24_nccl_meta",
     "q25_gpu_user_annot",
     "q26_base_time_differs",
+    "q27_mixed_steps",
     "q29_distinfo_string",
     "q30_rank_elsewhere",
     "q31_batch_norm_sync",
@@ -41,6 +45,7 @@ HALF = (
 OTHERS = {
     "q10_comm_only": 0.0,
     "q16_ns_short": 37.5,  # 0.6 of 1.6 µs
+    "q28_tail_comm": 100 * 4000 / 13000,  # 4 ms twice, half hidden, and 5 ms that were launched last
     "q18_cuda_graph": 70.0,  # 400 + 200 of 800 µs four times, 400 of 800 once
 }
 
