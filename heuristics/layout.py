@@ -271,7 +271,10 @@ def _recompute(seen: Sequence[Seen]) -> str | None:
 def _verdict(
     dim: str, degree: Degree, seen: Sequence[Seen], stage: Sharding | None, plan: Schedule
 ) -> DimensionVerdict:
-    claims = [c for s in seen for c in s.roles.of(dim)]
+    # Ranks of one behaviour share their roles: each counts once, for the strongest claim at its last place.
+    first_seen = {id(s.roles): s.roles for s in seen}
+    last_seen = reversed({id(s.roles): s.roles for s in reversed(seen)}.values())
+    claims = [c for one in last_seen for c in one.of(dim)]
     by_kind = {c.kind: c for c in sorted(claims, key=lambda c: c.weight)}  # ranks say the same; one speaks for all
     strongest = sorted(by_kind.values(), key=lambda c: -c.weight)
     evidence = [sentence for claim in strongest for sentence in claim.evidence]
@@ -281,7 +284,7 @@ def _verdict(
         evidence += plan.reasons
     evidence += degree.reasons
     against = [sentence for claim in strongest for sentence in claim.against]
-    faint = sorted((c for s in seen for c in s.roles.faint if c.dim == dim), key=lambda c: -c.weight)
+    faint = sorted((c for one in first_seen.values() for c in one.faint if c.dim == dim), key=lambda c: -c.weight)
     against += [sentence for claim in faint[:1] for sentence in claim.against]
     if degree.rivals:
         against.append(f"some ranks show {', '.join(map(str, degree.rivals))}")

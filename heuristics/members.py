@@ -86,10 +86,14 @@ def unexplained_share(views: Sequence[RankView], dims: Sequence[Sequence[Dim]]) 
 
     Where some sizes are not recorded, the larger of the two: what has a size by its elements, what has none by calls.
     """
-    pairs = [pair for view, names in zip(views, dims, strict=True) for pair in zip(view.families, names, strict=True)]
-    elements, calls = sum(f.elements_per_step for f, _ in pairs), sum(f.calls_per_step for f, _ in pairs)
-    unknown = sum(f.elements_per_step for f, dim in pairs if dim == "unknown")
-    unsized = sum(f.calls_per_step for f, dim in pairs if dim == "unknown" and f.size < 0)
+    elements = calls = unknown = unsized = 0.0
+    for view, names in zip(views, dims, strict=True):
+        for family, dim in zip(view.families, names, strict=True):
+            elements += (own := family.elements_per_step)
+            calls += family.calls_per_step
+            if dim == "unknown":
+                unknown += own
+                unsized += family.calls_per_step if family.size < 0 else 0.0
     return max(unknown / elements if elements else 0.0, unsized / calls if calls else 0.0)
 
 

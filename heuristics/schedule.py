@@ -45,7 +45,7 @@ def schedule(ranks: Sequence[tuple[RankView, Claim]], pipeline_ranks: int | None
     """
     if not ranks:
         return Schedule()
-    seen = [(view, passes(view, claim)) for view, claim in ranks]
+    seen = _passes_of_all(ranks)
     stages = _stages(seen, pipeline_ranks)
     marked = [a for view, _ in seen if (a := annotated(view.actions, pipeline_ranks)) is not None]
     if marked and (max(a.virtual_stages for a in marked) > 1 or any(a.schedule for a in marked)):
@@ -54,6 +54,18 @@ def schedule(ranks: Sequence[tuple[RankView, Claim]], pipeline_ranks: int | None
     if simple is not None:
         return simple
     return _interleaved(seen, pipeline_ranks, stages)
+
+
+def _passes_of_all(ranks: Sequence[tuple[RankView, Claim]]) -> list[tuple[RankView, Passes]]:
+    """The passes of every rank; ranks of one behaviour share their claim and differ in who their peers are."""
+    known: dict[int, tuple[int, Passes]] = {}
+    seen = []
+    for view, claim in ranks:
+        if id(claim) not in known:
+            known[id(claim)] = (view.rank, passes(view, claim))
+        first, found = known[id(claim)]
+        seen.append((view, found.moved(view.rank - first)))
+    return seen
 
 
 def _from_marks(marked: Sequence[Annotated], stages: Mapping[int, int]) -> Schedule:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from heuristics.arrays import numpy, whole
+from heuristics.arrays import NULL, numpy, whole
 from parsers import tables
 from parsers.columns import distinct_values, text_array
 
@@ -145,23 +145,31 @@ class Rows:
     def __init__(self, table: pa.Table) -> None:
         self._table = table
         self._columns: dict[str, tuple[list[int], pa.Array]] = {}
+        self._ints: dict[tuple[str, int], npt.NDArray[np.int64]] = {}
 
     def values(self, name: str, row: int) -> pa.Array:
         """The list of one rank."""
-        if name not in self._columns:
-            column = whole(self._table.column(name))
-            self._columns[name] = (column.offsets.to_pylist(), column.values)
-        offsets, values = self._columns[name]
+        offsets, values = self._column(name)
         return values.slice(offsets[row], offsets[row + 1] - offsets[row])
 
-    def ints(self, name: str, row: int) -> npt.NDArray[np.int64]:
-        """The list of one rank as int64."""
-        return numpy(self.values(name, row))
+    def ints(self, name: str, row: int, null: int = NULL) -> npt.NDArray[np.int64]:
+        """The list of one rank as int64: a part of the column, which is converted once for all ranks."""
+        if (name, null) not in self._ints:
+            self._ints[name, null] = numpy(self._column(name)[1], null)
+        offsets = self._column(name)[0]
+        return self._ints[name, null][offsets[row] : offsets[row + 1]]
 
     def column(self, name: str) -> list[bytes | None]:
         """Bytes, one a rank."""
         values: list[bytes | None] = self._table.column(name).to_pylist()
         return values
+
+    def _column(self, name: str) -> tuple[list[int], pa.Array]:
+        """Where the lists of the ranks begin and end, and the values of all of them."""
+        if name not in self._columns:
+            column = whole(self._table.column(name))
+            self._columns[name] = (numpy(column.offsets).tolist() if len(column) else [0], column.values)
+        return self._columns[name]
 
     def text(self, name: str, row: int) -> str:
         """One text."""

@@ -25,7 +25,6 @@ from analyzer.summary.turns import Turns
 from analyzer.summary.witness import packed_logs, packed_witnesses, unpacked_logs, unpacked_witness
 from heuristics.arrays import ints
 from heuristics.labelled import LabelStats
-from heuristics.observe import ends_ns
 from heuristics.view import Family, GroupView, RankView
 from parsers import tables
 from parsers.columns import text_array
@@ -378,7 +377,6 @@ def _host(rows: Rows, row: int, head: _Head, at: Ints) -> Host:
 
 def _view(rows: Rows, row: int) -> RankView:
     known = _VIEWS.decode(rows.text("view", row))
-    times = pa.table({name: rows.values(f"collectives.{name}", row) for name in ("ts_ns", "dur_ns")})
     return RankView(
         rank=known.rank,
         world_size=known.world_size,
@@ -398,6 +396,6 @@ def _view(rows: Rows, row: int) -> RankView:
         runs_embedding_bags=known.runs_embedding_bags,
         fragment=known.fragment,
         unseen=known.unseen,
-        ends_ns=ends_ns(times),
+        ends_ns=rows.ints("collectives.ts_ns", row) + rows.ints("collectives.dur_ns", row, 0),
         timing=unpacked_timing(rows, row) if known.timed else None,
     )

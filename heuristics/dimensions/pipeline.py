@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -84,6 +84,13 @@ class Passes:
     sends: int
     backward_passes: int
     forwards_first: bool = False
+
+    def moved(self, by: int) -> Passes:
+        """The same passes of a rank so many places on, whose peers are as far away."""
+        if not by:
+            return self
+        previous, following = (p if p is None or p == NULL else p + by for p in (self.previous, self.following))
+        return replace(self, previous=previous, following=following)
 
 
 def passes(view: RankView, claim: Claim) -> Passes:
