@@ -1,14 +1,16 @@
 """How fast traces are read: this package, its peers, and the floor, in turn, by CPU time and peak memory.
 
 `python -m benchmarks.ingest --megabytes 50 300 --rounds 3` generates the traces, runs every candidate in a process of
-its own, A B C A B C, and prints a Markdown table with medians and ratios; `--into docs/performance.md` puts it there.
+its own, A B C A B C, and prints Markdown tables with medians and ratios; `--into docs/performance.md` puts them there.
 CPU seconds are user plus system time of the whole process, start-up included; memory is the peak resident set.
-The peers are installed into an environment of their own, made on first use.
+The peers are installed into an environment of their own, made on first use. Every run is noted in the folder, so that a
+long series can be made in parts: `--add` keeps what earlier calls measured, `--rounds 0` only prints.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import statistics
@@ -34,39 +36,61 @@ class Candidate:
         name: in the table.
         program: Python source; the trace's path is ``sys.argv[1]``.
         peer: whether it runs in the peers' environment.
-        compressed: whether it reads gzip by itself.
+        variants: of the traces that it is run on; all where empty.
         largest: megabytes beyond which it is left out (memory).
+        rounds: most rounds on files over 100 MB and over 1 GB: what takes minutes is not repeated often.
     """
 
     name: str
     program: str
     peer: bool = False
-    compressed: bool = False
+    variants: tuple[str, ...] = ()
     largest: float = float("inf")
+    rounds: tuple[int, int] = (1000, 1000)
 
+    def wanted(self, megabytes: float, variant: str) -> bool:
+        """Whether it is run on such a file."""
+        return megabytes <= self.largest and (not self.variants or variant in self.variants)
+
+    def most(self, megabytes: float) -> int:
+        """Most rounds on a file of this size."""
+        return self.rounds[1] if megabytes > 1000 else self.rounds[0] if megabytes > 100 else 1000
+
+
+READ = "commlens: read to tables"
+ANALYZE = "commlens: analyze --format json"
+LOAD = "json.load"
+HTA = "HTA (traceinsight): parse"
+FLOOR = "raw read, newlines counted (the floor)"
+PLAIN = ("kineto", "indent", "compact")
 
 CANDIDATES = (
     Candidate(
-        "raw read, newlines counted (the floor)",
+        FLOOR,
         "import sys\nf=open(sys.argv[1],'rb',buffering=0)\nb=bytearray(1<<20)\n"
         "n=sum(b[:k].count(10) for k in iter(lambda: f.readinto(b), 0))",
+        variants=PLAIN,
     ),
-    Candidate("commlens: read to tables", "import sys\nfrom parsers import read\nread(sys.argv[1])", compressed=True),
+    Candidate(READ, "import sys\nfrom parsers import read\nread(sys.argv[1])"),
     Candidate(
-        "commlens: analyze --format json",
+        ANALYZE,
         "import sys\nfrom analyzer.cli import main\n"
         "main([sys.argv[1], '--format', 'json', '-o', sys.argv[1] + '.out', '-q', '--workers', '1'])",
-        compressed=True,
     ),
-    Candidate("json.load", "import sys, json\njson.load(open(sys.argv[1]))", largest=2000),
+    Candidate(LOAD, "import sys, json\njson.load(open(sys.argv[1]))", variants=PLAIN, rounds=(1000, 1)),
     Candidate(
-        "orjson.loads", "import sys, orjson\norjson.loads(open(sys.argv[1],'rb').read())", peer=True, largest=800
+        "orjson.loads",
+        "import sys, orjson\norjson.loads(open(sys.argv[1],'rb').read())",
+        peer=True,
+        variants=PLAIN,
+        largest=800,
     ),
     Candidate(
-        "HTA (traceinsight)",
+        HTA,
         "import sys\nfrom hta.common.trace import parse_trace_file\nparse_trace_file(sys.argv[1])",
         peer=True,
-        compressed=True,
+        variants=("kineto",),
+        rounds=(2, 1),
     ),
 )
 
@@ -95,9 +119,11 @@ def run(candidate: Candidate, trace: Path, peers: Path) -> Cost:
         RuntimeError: it failed, with its last words.
     """
     python = str(peers) if candidate.peer else sys.executable
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environ["PYTHONPYCACHEPREFIX"] = str(trace.parent / "pycache")  # bytecode as an installed package has it
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
-            [python, "-c", candidate.program, str(trace)], stdout=subprocess.DEVNULL, stderr=said, close_fds=True
+            [python, "-c", candidate.program, str(trace)], stdout=subprocess.DEVNULL, stderr=said, env=environ
         )
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -108,55 +134,115 @@ def run(candidate: Candidate, trace: Path, peers: Path) -> Cost:
     return Cost(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
 
 
-def in_turn(candidates: Sequence[Candidate], trace: Path, rounds: int, peers: Path) -> dict[str, Cost | str]:
-    """Median cost of each candidate over the rounds, or why it has none."""
-    costs: dict[str, list[Cost]] = {candidate.name: [] for candidate in candidates}
-    failed: dict[str, str] = {}
-    for _ in range(rounds):
+def in_turn(candidates: Sequence[Candidate], trace: Path, megabytes: float, rounds: int, peers: Path) -> None:
+    """Run every candidate once a round, and note each run beside the trace."""
+    failed: set[str] = set()
+    for done in range(rounds):
         for candidate in candidates:
-            if candidate.name in failed:
+            if candidate.name in failed or done >= candidate.most(megabytes):
                 continue
             try:
-                costs[candidate.name].append(run(candidate, trace, peers))
+                cost = run(candidate, trace, peers)
             except RuntimeError as error:
-                failed[candidate.name] = str(error)
-            print(f"{trace.name}: {candidate.name}: {costs[candidate.name][-1:]}", file=sys.stderr)
-    medians: dict[str, Cost | str] = dict(failed)
-    for name, found in costs.items():
-        if found and name not in failed:
-            medians[name] = Cost(statistics.median(c.cpu_s for c in found), statistics.median(c.peak_mb for c in found))
-    return medians
+                failed.add(candidate.name)
+                print(error, file=sys.stderr)
+                continue
+            with _noted(trace).open("a", encoding="utf-8") as out:
+                out.write(json.dumps([candidate.name, cost.cpu_s, cost.peak_mb]) + "\n")
+            print(f"{trace.name}: {candidate.name}: {cost.cpu_s:.2f} s, {cost.peak_mb:.0f} MB", file=sys.stderr)
 
 
-def table(trace: Path, megabytes: float, medians: dict[str, Cost | str]) -> str:
-    """A Markdown table; ratios are CPU time over that of this package's reader."""
-    own = medians.get("commlens: read to tables")
+def _noted(trace: Path) -> Path:
+    return trace.with_name(trace.name + ".runs")
+
+
+def costs_of(trace: Path) -> dict[str, list[Cost]]:
+    """All noted runs on a trace, by candidate in the order of `CANDIDATES`."""
+    found: dict[str, list[Cost]] = {candidate.name: [] for candidate in CANDIDATES}
+    if _noted(trace).exists():
+        for line in _noted(trace).read_text(encoding="utf-8").splitlines():
+            name, cpu_s, peak_mb = json.loads(line)
+            found[name].append(Cost(cpu_s, peak_mb))
+    return {name: costs for name, costs in found.items() if costs}
+
+
+def median(costs: Sequence[Cost]) -> Cost:
+    """Median time and memory."""
+    return Cost(statistics.median(c.cpu_s for c in costs), statistics.median(c.peak_mb for c in costs))
+
+
+def table(trace: Path, megabytes: float) -> str:
+    """A Markdown table; ratios are CPU time over that of this package's whole command."""
+    costs = costs_of(trace)
+    own = median(costs[ANALYZE]).cpu_s if ANALYZE in costs else None
     lines = [f"**{trace.name}**, {megabytes:,.0f} MB of JSON, {trace.stat().st_size / 1e6:,.0f} MB stored", ""]
-    lines += ["| candidate | CPU s | MB/s per core | × reader | peak MB |", "|---|---:|---:|---:|---:|"]
-    for name, cost in medians.items():
-        if isinstance(cost, str):
-            lines.append(f"| {name} | failed | | | |")
-            continue
-        ratio = f"{cost.cpu_s / own.cpu_s:.1f}" if isinstance(own, Cost) else ""
-        lines.append(f"| {name} | {cost.cpu_s:.2f} | {megabytes / cost.cpu_s:,.0f} | {ratio} | {cost.peak_mb:,.0f} |")
+    lines += ["| candidate | runs | CPU s | MB/s per core | × analyze | peak MB |", "|---|---:|---:|---:|---:|---:|"]
+    for name, runs in costs.items():
+        cost = median(runs)
+        ratio = f"{cost.cpu_s / own:.1f}" if own else ""
+        speed = f"{megabytes / cost.cpu_s:,.0f}"
+        lines.append(f"| {name} | {len(runs)} | {cost.cpu_s:.2f} | {speed} | {ratio} | {cost.peak_mb:,.0f} |")
     return "\n".join(lines)
 
 
-def measured(folder: Path, sizes: Sequence[float], rounds: int, variants: Sequence[str], peers: Path) -> str:
+def kept_memory(traces: Sequence[tuple[Path, float]]) -> str:
+    """Peak memory of the reader over that of a bare import, beside the bytes of the tables that it keeps."""
+    lines = ["| trace | peak of the reader, MB | imports alone, MB | tables kept, MB | rest, MB |"]
+    lines.append("|---|---:|---:|---:|---:|")
+    for trace, _ in traces:
+        found = _measured_in_process(trace)
+        rest = found["peak"] - found["bare"] - found["kept"]
+        lines.append(
+            f"| {trace.name} | {found['peak']:,.0f} | {found['bare']:,.0f} | {found['kept']:,.1f} | {rest:,.0f} |"
+        )
+    return "\n".join(lines)
+
+
+_MEMORY = """
+import json, resource, sys
+import numpy, pyarrow, msgspec
+import parsers.kineto
+from parsers import read
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+bare = peak()
+trace = read(sys.argv[1])[0]
+tables = (trace.gpu_events, trace.comm_records, trace.launches, trace.cpu_marks, trace.steps, trace.groups)
+print(json.dumps({"bare": bare, "peak": peak(), "kept": sum(table.nbytes for table in tables) / 1e6}))
+"""
+
+
+def _measured_in_process(trace: Path) -> dict[str, float]:
+    done = subprocess.run([sys.executable, "-c", _MEMORY, str(trace)], capture_output=True, text=True, check=True)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def measured(
+    folder: Path, sizes: Sequence[float], rounds: int, variants: Sequence[str], peers: Path, *, add: bool
+) -> str:
     """All tables."""
-    out = []
+    out, traces = [], []
+    if rounds:
+        small = write(folder / "warm.json", 1)
+        for candidate in CANDIDATES:
+            run(candidate, small, peers)  # not counted: it fills the cache of bytecode
     for size in sizes:
         for variant in variants:
             layout, _, packed = variant.partition(".")
             trace = folder / f"{layout}_{size:.0f}.json{'.gz' if packed else ''}"
-            if not trace.exists():
+            if not trace.exists() and rounds:
                 write(trace, size, layout)
-            fitting = [c for c in CANDIDATES if size <= c.largest and (c.compressed or not packed)]
-            out.append(table(trace, size, in_turn(fitting, trace, rounds if size < 1000 else 1, peers)))
+            if not add:
+                _noted(trace).unlink(missing_ok=True)
+            in_turn([c for c in CANDIDATES if c.wanted(size, variant)], trace, size, rounds, peers)
+            if trace.exists() and costs_of(trace):
+                traces.append((trace, size))
+                out.append(table(trace, size))
     machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()}"
-    return f"Measured on {machine}; medians of {rounds} rounds in turn (one for files over 1 GB).\n\n" + "\n\n".join(
-        out
-    )
+    plain = [(trace, size) for trace, size in traces if trace.name.startswith("kineto") and size >= 100]
+    memory = f"Memory of the reader alone:\n\n{kept_memory(plain)}" if plain else ""
+    said = f"Measured on {machine}; medians, candidates in turn."
+    return "\n\n".join(text for text in (said, *out, memory) if text)
 
 
 def put(text: str, page: Path, mark: str = MARK) -> None:
@@ -170,14 +256,15 @@ def put(text: str, page: Path, mark: str = MARK) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", type=float, nargs="+", default=[50, 300, 1500])
-    parser.add_argument("--variants", nargs="+", default=["kineto", "compact", "kineto.gz"])
+    parser.add_argument("--variants", nargs="+", default=["kineto", "indent", "compact", "kineto.gz"])
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--add", action="store_true", help="keep what earlier calls measured")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "commlens_ingest")
     parser.add_argument("--into", type=Path, help="a page with two marks, between which the tables go")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
     peers = environment(args.folder / "peers")
-    text = measured(args.folder, args.megabytes, args.rounds, args.variants, peers)
+    text = measured(args.folder, args.megabytes, args.rounds, args.variants, peers, add=args.add or not args.rounds)
     print(text)
     if args.into is not None:
         put(text, args.into)

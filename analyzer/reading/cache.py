@@ -1,8 +1,10 @@
 """Summaries kept for the next time, by what the file holds.
 
 An entry's name is a hash of everything that the summary depends on: the file as it was named (readers take ranks from
-names), its size and time of change, what it holds at both ends and at places in between, the version of this program
-and of the summary's columns, the kernel tables, and what other files of the job tell of this one. Hashing all of a file
+names), its size and time of change, what it holds at both ends and at places in between, the version of the summary's
+columns, the code that makes summaries, the kernel tables, and what other files of the job tell of this one. The code
+counts by its text: a release that leaves it alone keeps its cache, a change between two releases does not use what the
+code before it made. Hashing all of a file
 would cost as much as reading it, which is what a cache is there to save; the time of change alone would miss a file
 that was put in place of another with its times kept (`rsync -t`, `tar`). Each of them errs towards reading again.
 """
@@ -12,8 +14,9 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterator
+from functools import cache
 from importlib import import_module, resources
-from importlib.metadata import version
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,9 +79,8 @@ def key(job: Job) -> str:
         InputError: the file cannot be read.
     """
     digest = hashlib.blake2b(digest_size=20)
-    digest.update(f"{version('commlens')}\0{VERSION}\0{job.path}\0".encode())
+    digest.update(f"{code()}\0{VERSION}\0{job.path}\0".encode())
     digest.update(repr(job.across).encode())
-    digest.update(resources.files("heuristics").joinpath("kernels.toml").read_bytes())
     try:
         if job.kernel_table is not None:
             digest.update(Path(job.kernel_table).read_bytes())
@@ -88,6 +90,32 @@ def key(job: Job) -> str:
     except OSError as error:
         raise InputError(str(error.strerror or error).lower(), path=job.path, hint="check the path") from error
     return digest.hexdigest()
+
+
+@cache
+def code() -> str:
+    """A hash of all that decides what a summary says of a file: readers, labels and what is kept of them."""
+    digest = hashlib.blake2b(digest_size=16)
+    for path in sources():
+        digest.update(f"{path.name}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def sources() -> list[Traversable]:
+    """The files of that code."""
+    analyzer = resources.files("analyzer")
+    folders = (resources.files("parsers"), resources.files("heuristics"), analyzer.joinpath("summary"))
+    alone = (analyzer.joinpath(f"{name}.py") for name in ("exposure", "intervals", "occupancy", "step_marks"))
+    return sorted([*(path for folder in folders for path in _below(folder)), *alone], key=str)
+
+
+def _below(folder: Traversable) -> Iterator[Traversable]:
+    for item in folder.iterdir():
+        if item.is_dir():
+            yield from _below(item)
+        elif item.name.endswith((".py", ".toml")):
+            yield item
 
 
 def _content(path: str) -> Iterator[bytes]:

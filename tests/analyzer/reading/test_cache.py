@@ -58,10 +58,22 @@ def test_a_kernel_table_has_entries_of_its_own(job: Path, tmp_path: Path) -> Non
     assert plain != extended
 
 
-def test_a_version_has_entries_of_its_own(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = cache.key(Job(str(job / "rank0.json")))
-    monkeypatch.setattr(cache, "version", lambda _name: "99")
-    assert cache.key(Job(str(job / "rank0.json"))) != before
+def test_other_columns_and_other_code_have_entries_of_their_own(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = Job(str(job / "rank0.json"))
+    before = cache.key(task)
+    monkeypatch.setattr(cache, "VERSION", 99)
+    columns = cache.key(task)
+    monkeypatch.undo()
+    monkeypatch.setattr(cache, "code", lambda: "another text")
+    assert len({before, columns, cache.key(task)}) == 3
+    monkeypatch.undo()
+    assert cache.key(task) == before
+
+
+def test_the_code_that_counts_is_the_readers_the_labels_and_the_summary() -> None:
+    names = {path.name for path in cache.sources()}
+    assert {"kineto.py", "elements.py", "reader.py", "label.py", "kernels.toml", "make.py", "exposure.py"} <= names
+    assert not {"text.py", "cli.py", "gating.py"} & names
 
 
 def test_a_damaged_entry_is_made_again(job: Path, tmp_path: Path) -> None:
