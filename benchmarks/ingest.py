@@ -218,13 +218,20 @@ def _measured_in_process(trace: Path) -> dict[str, float]:
 
 
 def measured(
-    folder: Path, sizes: Sequence[float], rounds: int, variants: Sequence[str], peers: Path, *, add: bool
+    candidates: Sequence[Candidate],
+    folder: Path,
+    sizes: Sequence[float],
+    rounds: int,
+    variants: Sequence[str],
+    peers: Path,
+    *,
+    add: bool,
 ) -> str:
     """All tables."""
     out, traces = [], []
     if rounds:
         small = write(folder / "warm.json", 1)
-        for candidate in CANDIDATES:
+        for candidate in candidates:
             run(candidate, small, peers)  # not counted: it fills the cache of bytecode
     for size in sizes:
         for variant in variants:
@@ -234,7 +241,7 @@ def measured(
                 write(trace, size, layout)
             if not add:
                 _noted(trace).unlink(missing_ok=True)
-            in_turn([c for c in CANDIDATES if c.wanted(size, variant)], trace, size, rounds, peers)
+            in_turn([c for c in candidates if c.wanted(size, variant)], trace, size, rounds, peers)
             if trace.exists() and costs_of(trace):
                 traces.append((trace, size))
                 out.append(table(trace, size))
@@ -258,13 +265,17 @@ def main() -> None:
     parser.add_argument("--megabytes", type=float, nargs="+", default=[50, 300, 1500])
     parser.add_argument("--variants", nargs="+", default=["kineto", "indent", "compact", "kineto.gz"])
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", nargs="+", help="parts of the names of the candidates that are run")
     parser.add_argument("--add", action="store_true", help="keep what earlier calls measured")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "commlens_ingest")
     parser.add_argument("--into", type=Path, help="a page with two marks, between which the tables go")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
     peers = environment(args.folder / "peers")
-    text = measured(args.folder, args.megabytes, args.rounds, args.variants, peers, add=args.add or not args.rounds)
+    chosen = [c for c in CANDIDATES if args.only is None or any(part in c.name for part in args.only)]
+    text = measured(
+        chosen, args.folder, args.megabytes, args.rounds, args.variants, peers, add=args.add or not args.rounds
+    )
     print(text)
     if args.into is not None:
         put(text, args.into)
