@@ -11,8 +11,10 @@ import resource
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
+from multiprocessing import get_context
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,9 +24,11 @@ from analyzer.summary.columns import FOR_LAYOUT
 from analyzer.summary.file import read_table, write_table
 from analyzer.summary.model import RankSummary
 from analyzer.summary.table import from_table, merged, to_table, views_of
+from benchmarks.ingest import put
 from heuristics.layout import infer_views
 from heuristics.view import GroupView, compact
 
+MARK = "<!-- benchmarks.scale -->"
 SAMPLE = Path(__file__).parents[1] / "sample_traces" / "tp2_pp2_dp2"
 TP, PP = 2, 2
 RANKS_AT_A_TIME = 512
@@ -111,8 +115,8 @@ def make(ranks: int, folder: Path) -> Path:
     return path
 
 
-def measure(path: Path, ranks: int) -> None:
-    """Print the stages."""
+def measure(path: Path, ranks: int) -> str:
+    """A row of the table: the stages."""
     seconds = [_cpu()]
     walls = [time.perf_counter()]
     table = read_table(str(path), FOR_LAYOUT)
@@ -126,7 +130,7 @@ def measure(path: Path, ranks: int) -> None:
     walls.append(time.perf_counter())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     read, decode, infer = (b - a for a, b in pairwise(seconds))
-    print(
+    return (
         f"| {ranks:,} | {path.stat().st_size / ranks / 1e3:.1f} | {read:.2f} | {decode:.2f} | {infer:.2f} | "
         f"{walls[-1] - walls[0]:.2f} | {peak:,.0f} | tp{layout.tp}-cp{layout.cp}-pp{layout.pp}-dp{layout.dp}, "
         f"{layout.confidence:.2f} |"
@@ -141,14 +145,22 @@ def _cpu() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1000, 16384])
+    parser.add_argument("--into", type=Path, help="a page with two marks, between which the table goes")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "commlens_scale")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
-    print("| ranks | kB a rank | read CPU s | decode CPU s | infer CPU s | wall s | peak MB | layout |")
-    print("|---:|---:|---:|---:|---:|---:|---:|---|")
+    lines = ["| ranks | kB a rank | read CPU s | decode CPU s | infer CPU s | wall s | peak MB | layout |"]
+    lines.append("|---:|---:|---:|---:|---:|---:|---:|---|")
     for ranks in args.ranks:
         path = args.folder / f"job{ranks}.parquet"
-        measure(path if path.exists() else make(ranks, args.folder), ranks)
+        if not path.exists():
+            make(ranks, args.folder)
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as fresh:  # whose peak memory is its own
+            lines.append(fresh.submit(measure, path, ranks).result())
+        print(lines[-1])
+    print("\n".join(lines))
+    if args.into is not None:
+        put("\n".join(lines), args.into, MARK)
 
 
 if __name__ == "__main__":
