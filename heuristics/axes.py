@@ -102,8 +102,9 @@ def _shown_size(view: RankView, claim: Claim) -> int:
 
 def _weight(view: RankView, roles: Roles, claim: Claim) -> float:
     margin = roles.margin(claim)
-    unsized = all(f.size < 0 for f in view.families if f.index in claim.families)
-    by_order_alone = unsized and claim.kind == "gradient_scatter"
+    by_order_alone = claim.kind == "gradient_scatter" and all(
+        f.size < 0 for f in view.families if f.index in claim.families
+    )
     return min(margin, DOUBTFUL) if claim.group in view.doubtful or by_order_alone else margin
 
 

@@ -106,9 +106,9 @@ def _by_roles(ranks: Sequence[RankView]) -> Inference:
             by_behaviour[known] = roles(view)
         seen.append(Seen(view, by_behaviour[known], axes(view, by_behaviour[known])))
     by_family = [family_dims(s.view, s.roles, s.axes) for s in seen]
-    explained = 1.0 - unexplained_share(ranks, by_family)
-    undecided = open_dimensions(ranks, by_family)
-    found = degrees(ranks, [s.axes for s in seen], explained, undecided)
+    share = unexplained_share(ranks, by_family)
+    undecided = open_dimensions(ranks, by_family, share)
+    found = degrees(ranks, [s.axes for s in seen], 1.0 - share, undecided)
     pipelines = [(s.view, claim) for s in seen for claim in s.roles.of("pp", "stage_link")[:1]]
     plan = schedule(pipelines, found.pp.value) if found.pp.value != 1 else Schedule()
     layout = _layout(seen, found, plan, undecided)

@@ -105,13 +105,15 @@ class _Open:
     layered: bool
 
 
-def open_dimensions(views: Sequence[RankView], dims: Sequence[Sequence[Dim]]) -> dict[str, str]:
+def open_dimensions(views: Sequence[RankView], dims: Sequence[Sequence[Dim]], share: float) -> dict[str, str]:
     """Dimensions that the unexplained calls might serve, and which calls those are, as ``12 all_to_all``.
+
+    ``share`` is `unexplained_share` of the same.
 
     Nothing is open where they carry a negligible share of the payload. Calls that come too seldom for every layer serve
     no dimension that splits layers, and tokens that are gathered for experts come back by another primitive.
     """
-    if unexplained_share(views, dims) < NEGLIGIBLE:
+    if share < NEGLIGIBLE:
         return {}
     unexplained = _unexplained(views, dims)
     attends = any(view.attention_before.any() or not view.sequence.size for view in views)
