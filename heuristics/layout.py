@@ -24,6 +24,7 @@ from heuristics.schedule import Schedule, schedule
 from heuristics.sharding import Sharding, declared_sharding, sharding
 from heuristics.verdict import DIMENSIONS, DimensionVerdict, Inference, Layout
 from heuristics.view import RankView, signature
+from parsers.garbage import no_garbage_collection
 
 if TYPE_CHECKING:
     from heuristics.labelled import LabelledRank
@@ -81,6 +82,7 @@ def _without(layout: Layout, hidden: Collection[str]) -> Layout:
     )
 
 
+@no_garbage_collection()
 def infer_views(ranks: Sequence[RankView]) -> Inference:
     """`infer` on views."""
     if ranks and all(view.timing is not None and not view.unseen for view in ranks):

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 import re
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +13,7 @@ from parsers import tables
 from parsers.columns import NULL, distinct_values
 from parsers.elements import Elements
 from parsers.errors import InputError
+from parsers.garbage import no_garbage_collection
 from parsers.kineto_comm import COMM_LAYERS
 from parsers.kineto_events import Decoder
 from parsers.kineto_header import Header, has_devices, parse_header
@@ -57,7 +55,7 @@ def read(source: Source) -> list[RankTrace]:
     """
     decoder, rows = Decoder(), Rows()
     elements = Elements(source, decoder)
-    with _no_garbage_collection():
+    with no_garbage_collection():
         for batch in elements.batches():
             if not rows.events and has_devices(elements.header):
                 rows.forget_operators()
@@ -72,18 +70,6 @@ def read(source: Source) -> list[RankTrace]:
     parts = split(rows)
     health = _health(source, elements.damage, decoder, rows, header, parts)
     return [_trace(source, rows, header, health, part, alone=len(parts) == 1) for part in parts]
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Decoded events hold no cycles; looking for some in a million of them costs a fifth of the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _trace(source: Source, rows: Rows, header: Header, health: Health, part: Part, *, alone: bool) -> RankTrace:

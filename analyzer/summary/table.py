@@ -29,6 +29,7 @@ from heuristics.view import Family, GroupView, RankView
 from parsers import tables
 from parsers.columns import text_array
 from parsers.errors import InputError
+from parsers.garbage import no_garbage_collection
 from parsers.tables import Health, RankIdentity
 
 _ENDINGS = re.compile(r"(?:\.(?:json|gz|zst|xz|sqlite|parquet|pt|trace))+\Z")
@@ -137,7 +138,7 @@ def from_table(table: pa.Table) -> list[RankSummary]:
     Raises:
         InputError: its values do not fit together, as after damage that left the file readable.
     """
-    with _sound():
+    with _sound(), no_garbage_collection():
         rows = Rows(table)
         logs = unpacked_logs(rows.column("log"))
         told = enumerate(zip(rows.column("witness"), logs, strict=True))
@@ -150,7 +151,7 @@ def views_of(table: pa.Table) -> list[RankView]:
     Raises:
         InputError: as `from_table`.
     """
-    with _sound():
+    with _sound(), no_garbage_collection():
         rows = Rows(table)
         return [_view(rows, row) for row in range(table.num_rows)]
 
