@@ -74,8 +74,7 @@ CANDIDATES = (
     Candidate(READ, "import sys\nfrom parsers import read\nread(sys.argv[1])"),
     Candidate(
         ANALYZE,
-        "import sys\nfrom analyzer.cli import main\n"
-        "main([sys.argv[1], '--format', 'json', '-o', sys.argv[1] + '.out', '-q', '--workers', '1'])",
+        "import sys\nfrom analyzer.cli import main\nmain([sys.argv[1], '--format', 'json', '-q', '--workers', '1'])",
     ),
     Candidate(LOAD, "import sys, json\njson.load(open(sys.argv[1]))", variants=PLAIN, rounds=(1000, 1)),
     Candidate(
