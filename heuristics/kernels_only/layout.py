@@ -66,17 +66,16 @@ def infer_from_times(views: Sequence[RankView]) -> tuple[Inference, Sequence[Ran
 
 
 def _by_order(job: Job, tolerance: int) -> Sequence[RankView]:
-    """The ranks with everything on the world, if no other group shows; as they are, if times show none at all."""
+    """Ranks to be read by order and number of calls: as they are if times show no group; of two, on their one group."""
     count = max(len(job.seen), *(view.world_size for view in job.views), 0)
-    given = len(set(job.ranks))
-    if count != 2:  # of two ranks there is but one group
-        hidden = any(f.library == "torch_symm_mem" for view in job.views for f in view.families)
-        if count < 2 or given < count or hidden:  # symmetric memory moves data by copies that name no peer
-            return ()
-        if tolerance > LOOSE_NS or not any(one.moving for one in job.seen):
-            return job.views
-        if any(len(moving.group) < count for one in job.seen for moving in one.moving):
-            return ()
+    hidden = {f.library for view in job.views for f in view.families} & {"torch_symm_mem"}
+    if hidden:  # symmetric memory moves data by copies that name no peer
+        return ()
+    if count != 2:
+        silent = tolerance > LOOSE_NS or not any(one.moving for one in job.seen)
+        return job.views if silent and 2 < count <= len(set(job.ranks)) else ()
+    if any(f.primitive in ("send_recv", "") for view in job.views for f in view.families):
+        return ()  # stages, neighbours or experts
     world = GroupView(count, compact(range(count)), "", "", declared=False)
     return [
         replace(view, world_size=count, groups=(world,), families=tuple(replace(f, group=0) for f in view.families))
