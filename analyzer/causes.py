@@ -1,8 +1,9 @@
 """Why communication was exposed: every exposed nanosecond of every dimension is charged to exactly one cause.
 
 A call that was exposed is first cut in two, waiting and transfer, where its arrivals are known. Waiting is the doing of
-whoever came last (in a pipeline: of the bubble). What remains is charged to the first cause that applies, from the one
-that needs no opinion to the one that does; where arrivals are not known, a call that would be charged to latency or
+whoever came last; in a pipeline of the bubble, and in the first collective of a capture of the profilers, which do not
+start at the same moment (`analyzer.capture_edge`). What remains is charged to the first cause that applies, from the
+one that needs no opinion to the one that does; where arrivals are not known, a call that would be charged to latency or
 design is first cut at what the shortest of its kind took (`analyzer.least_waits`), for the rest was waiting:
 
 1. on the compute stream: nothing could run beside it, though it could on a stream of its own;
@@ -30,8 +31,9 @@ from analyzer.model import Exposure
 from heuristics.arrays import NULL, code_of, codes, ints
 from parsers.columns import distinct_values
 
-WAIT, BUBBLE, STREAM, SERIAL, LATENCY, LATE, LINK, PREFETCH, BUCKET, DESIGN, OTHER, UNDIVIDED = CAUSES = (
+WAIT, EDGE, BUBBLE, STREAM, SERIAL, LATENCY, LATE, LINK, PREFETCH, BUCKET, DESIGN, OTHER, UNDIVIDED = CAUSES = (
     "waiting for another rank",
+    "waiting for a rank to begin recording",
     "pipeline bubble",
     "on the compute stream",
     "behind another collective",
@@ -47,6 +49,7 @@ WAIT, BUBBLE, STREAM, SERIAL, LATENCY, LATE, LINK, PREFETCH, BUCKET, DESIGN, OTH
 
 SLUGS = {
     WAIT: "waiting",
+    EDGE: "capture_start",
     BUBBLE: "bubble",
     STREAM: "stream",
     SERIAL: "serialised",
@@ -163,6 +166,7 @@ def _pieces(rank: Measured, dims: Sequence[str], slower: Ints | None) -> _Pieces
     message = np.append(_is(*codes(rank.source.collectives, "primitive"), ("send_recv",)), False)[call]
     piped = (dim == (dims.index("pp") if "pp" in dims else NULL)) | ((dim == dims.index("unknown")) & message)
     of_wait = np.where(piped, CAUSES.index(BUBBLE), CAUSES.index(WAIT))
+    of_wait[(call == rank.edge_call) & (call >= 0)] = CAUSES.index(EDGE)
     own = np.append(cause, CAUSES.index(OTHER))[call]
     # A receive whose send is not there waits for an unknown part of its time, most of it the bubble.
     own = np.where(piped & (np.append(rank.wait_ns, 0)[call] == NULL), of_wait, own)

@@ -24,6 +24,7 @@ class Measured:
         counted: which calls belong to the window.
         time: the window divided up.
         wait_ns: int64 ns per call, -1 where waiting cannot be told from moving data.
+        edge_call: the call that waited for the others to begin recording (see `analyzer.capture_edge`), -1 for none.
     """
 
     source: RankSummary
@@ -33,6 +34,7 @@ class Measured:
     counted: Bools
     time: RankTime
     wait_ns: Ints
+    edge_call: int = -1
 
     @property
     def step_numbers(self) -> list[int]:

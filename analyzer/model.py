@@ -175,7 +175,7 @@ class ExposedCause(_Doc, frozen=True, kw_only=True):
     """Exposed time of one dimension with one cause; those of a dimension sum to its exposed time."""
 
     dim: str
-    cause: str  # waiting | bubble | stream | serialised | latency | late_launch | slow_link | no_prefetch | ...
+    cause: str  # waiting | capture_start | bubble | stream | serialised | latency | late_launch | ...
     exposed_us: float
     avoidable_us: float | None  # null where nothing says what the transfers should take
 

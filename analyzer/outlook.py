@@ -36,7 +36,7 @@ HIDDEN_BY_DESIGN = ("dp",)
 HIDEABLE = ("yes", "partial", "no")
 UNKNOWN = "unknown"
 
-_WAITS = (causes.WAIT, causes.BUBBLE)
+_WAITS = (causes.WAIT, causes.EDGE, causes.BUBBLE)
 _FIRST = (
     causes.LATE,
     causes.PREFETCH,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyzer import __version__
 from analyzer.bubble import with_bubble
+from analyzer.capture_edge import with_edge
 from analyzer.errors import InconclusiveError
 from analyzer.exposure import measure
 from analyzer.findings import Facts, findings
@@ -117,6 +118,7 @@ def examine(paths: Paths, options: Options) -> Examined:
     measured = [
         _measure(r, d, w, links, options) for r, d, w in zip(ranks, inference.dims, matching.wait_ns, strict=True)
     ]
+    measured = with_edge(measured, matching.meetings)
     notes = (*found.notes, *read.notes, *sources.notes)
     if options.change is not None and notes:
         notes = (f"{plural(len(notes), 'sentence')} about the files left out",)

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from analyzer import intervals
+from analyzer.capture_edge import at_edge, counted
 from analyzer.intervals import Bools, Floats, Ints
 from analyzer.matching import Matching, Meetings
-from analyzer.matching.collectives import SYMMETRIC
 from analyzer.measured import Measured
 from analyzer.model import Straggler
 from analyzer.work import KINDS, more_work, work_of_calls
@@ -34,10 +34,6 @@ IMPACT = 0.1
 
 NOISE = 0.01
 """Share of a step below which a rank is not late: steps of a healthy job vary by that much (Llama 3, 3.3.4)."""
-
-BOUNDARY = 3.0
-"""The first collective of a capture is left out where its waits exceed those of every other by this factor: profilers
-do not start at the same moment on all ranks."""
 
 OFTEN = 0.5
 """Share of the steps in which a rank must be last to be late as a habit."""
@@ -144,22 +140,11 @@ def document(found: Sequence[Lateness]) -> list[Straggler]:
 
 def _counted(ranks: Sequence[Measured], meetings: Meetings) -> Meetings:
     """Symmetric collectives in the measured steps of all their ranks, without the one at the edge of the capture."""
-    if not meetings.count:
-        return meetings
-    inside = np.concatenate([np.append(rank.counted, False) for rank in ranks])
-    base = np.concatenate(([0], np.cumsum([len(rank.counted) + 1 for rank in ranks])))
-    counts = inside[base[meetings.rank] + meetings.row] & (meetings.kind < len(SYMMETRIC))
-    whole = np.ones(meetings.count, dtype=np.bool_)
-    np.logical_and.at(whole, meetings.key, counts)
-    met = meetings.where(whole)
-    if met.count < 2:
-        return met
-    first = met.first
-    wait = np.maximum.reduceat(met.start, first) - np.minimum.reduceat(met.start, first)
-    edge = int(np.argmin(np.minimum.reduceat(met.start, first)))
+    met = counted(ranks, meetings)
     keep = np.ones(met.count, dtype=np.bool_)
-    keep[edge] = wait[edge] <= BOUNDARY * np.delete(wait, edge).max()
-    return met.where(keep)
+    if (edge := at_edge(met)) != NULL:
+        keep[edge] = False
+    return met.where(keep) if met.count else met
 
 
 def _last_of_each(met: Meetings) -> tuple[Ints, Floats, Ints]:

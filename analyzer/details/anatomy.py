@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from analyzer.causes import BUBBLE, WAIT, charged
+from analyzer.causes import BUBBLE, EDGE, WAIT, charged
 from analyzer.details.model import Anatomy, Missing
 from analyzer.pipeline import Examined
 from analyzer.rows import DIM_ORDER
@@ -24,7 +24,7 @@ def anatomy(job: Examined) -> Anatomy | Missing:
         found = charged(rank, None if slower is None else slower[place])
         whole = sum(found.values())
         for (dim, cause), ns in found.items():
-            part = {WAIT: "wait", BUBBLE: "bubble"}.get(cause, dim)
+            part = {WAIT: "wait", EDGE: "wait", BUBBLE: "bubble"}.get(cause, dim)
             parts[part] = parts.get(part, 0.0) + (time.exposed_us * ns / whole if whole else 0.0)
         idle = min(max(idle_bubble.get(time.rank if time.rank is not None else -1, 0.0), 0.0), time.idle_us)
         parts["bubble"] += idle

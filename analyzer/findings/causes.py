@@ -24,6 +24,10 @@ _ADVICE = {
         "It is not transfer: the others had not arrived yet.",
         "Even out what the ranks do before they meet; where one rank is to blame it is named.",
     ),
+    "capture_start": _Advice(
+        "It is the first collective of the capture: the profilers of the ranks did not start at the same moment.",
+        "Nothing: a job that is not profiled does not wait there. Leave the first step out with --steps.",
+    ),
     "bubble": _Advice(
         "Waiting inside receives (and sends) is the pipeline's bubble.",
         "More microbatches, virtual stages, or a zero-bubble schedule make it smaller.",
@@ -71,6 +75,7 @@ _UPDATED = _Advice(
     "Updated parameters were gathered with nothing beside them; the next forward pass needs them layer by layer.",
     "Gather them beside the forward pass (Megatron --overlap-param-gather, DeepSpeed overlap_comm).",
 )
+_WAITED = ("waiting", "capture_start")
 _PREVENTABLE = ("stream", "serialised", "late_launch", "slow_link", "no_prefetch")
 """Causes that are a fault whatever the prediction says, where there is none."""
 
@@ -87,10 +92,10 @@ def exposed_causes(facts: Facts) -> Iterator[Finding]:
         advice = _advice(cause, facts)
         known = cause.avoidable_us
         fault = cause.cause in _PREVENTABLE if known is None else known >= NOISE * exposure.step_us
-        less = "" if known is None or cause.cause == "waiting" else _avoidable(known, cause.exposed_us)
+        less = "" if known is None or cause.cause in _WAITED else _avoidable(known, cause.exposed_us)
         yield finding(
             f"cause.{cause.cause}",
-            "warning" if fault and cause.cause not in ("waiting", "bubble") else "info",
+            "warning" if fault and cause.cause not in (*_WAITED, "bubble") else "info",
             f"{cause.dim}: {cause.exposed_us / exposure.step_us * 100:.1f} % of the step is exposed, "
             f"{words[cause.cause]}",
             advice.detail + less,

@@ -89,7 +89,7 @@ def _no_clock() -> Clock:
 
 def _clock(ranks: Sequence[RankSummary], clocks: Clocks) -> Clock:
     known = {
-        str(r.rank): round(float(clocks.offset[i]) / 1000, 3)
+        str(r.rank): round(clocks.at_origin(i) / 1000, 3)
         for i, r in enumerate(ranks)
         if clocks.known[i] and r.rank is not None
     }

@@ -45,6 +45,10 @@ class Clocks:
     known: Bools
     residual_ns: float
 
+    def at_origin(self, rank: int) -> float:
+        """How far a clock is off when the common one shows ``origin``, ns."""
+        return float(self.offset[rank] * (1 + self.drift[rank]))
+
     def correct(self, times: Ints, rank: Ints, base: int) -> Ints:
         """Times (ns since ``base``) of the given ranks on the common axis."""
         since = times + (base - self.origin)
