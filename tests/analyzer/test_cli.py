@@ -218,7 +218,8 @@ def test_an_analysis_imports_no_more_than_it_uses(job: Path, tmp_path: Path) -> 
     assert {"numpy", "pyarrow", "msgspec"} <= imported
     unused = {"pandas", "matplotlib", "rich", "yaml", "sqlite3", "pyarrow.compute", "numpy.ma", "importlib.metadata"}
     assert not unused & imported
-    parsers = {known.module for known in KNOWN if known.name not in {"kineto", "summary", "nsys"}}
+    light = {"parsers.kineto", "parsers.summary", "parsers.nsys", "parsers.straggler_parquet"}
+    parsers = {known.module for known in KNOWN} - light
     assert not (parsers | {"parsers.nsys.reader", "parsers.nsys.nvtx"}) & imported
 
 
