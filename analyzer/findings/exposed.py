@@ -69,7 +69,7 @@ def same_stream(facts: Facts) -> Iterator[Finding]:
     cost = None
     if facts.exposure is not None and facts.exposure.causes:
         cost = sum(cause.exposed_us for cause in facts.exposure.causes if cause.cause == "stream")
-        if not cost:
+        if cost < NOISE * facts.exposure.step_us:
             return  # what comes next needs the result: another stream alone would hide nothing
     if window and shared / window >= NOISE:
         yield finding(
