@@ -14,7 +14,6 @@ from heuristics.declared import declared_dims, declared_layout
 from heuristics.degrees import Degree, Degrees, degrees
 from heuristics.dimensions.p2p import marked_off_mesh
 from heuristics.guess import model_guess
-from heuristics.kernels_only.layout import infer_from_times
 from heuristics.members import alternatives, family_dims, merged_groups, open_dimensions, unexplained_share
 from heuristics.mesh import rank_order, without
 from heuristics.observe import views
@@ -86,6 +85,8 @@ def _without(layout: Layout, hidden: Collection[str]) -> Layout:
 def infer_views(ranks: Sequence[RankView]) -> Inference:
     """`infer` on views."""
     if ranks and all(view.timing is not None and not view.unseen for view in ranks):
+        from heuristics.kernels_only.layout import infer_from_times  # few jobs need it
+
         found, ranks = infer_from_times(ranks)
         return _capped(_by_roles(marked_off_mesh(resolved(ranks)))) if ranks else found
     return _by_roles(marked_off_mesh(resolved(ranks)))
