@@ -64,7 +64,7 @@ def observed(ranks: Sequence[Measured], stage_of_rank: Mapping[int, int]) -> Obs
         ranks: measured ranks.
         stage_of_rank: as inferred; empty where it was not.
     """
-    members = [r for r in ranks if _messages(r).any() and r.source.rank is not None]
+    members = [r for r in ranks if messages(r).any() and r.source.rank is not None]
     if not members:
         return None
     chains = _chains(members)
@@ -98,7 +98,8 @@ def with_bubble(pipeline: Pipeline | None, found: Observed | None) -> Pipeline |
     )
 
 
-def _messages(rank: Measured) -> Bools:
+def messages(rank: Measured) -> Bools:
+    """Calls that may be a pipeline's: sends and receives in the measured steps, of no other dimension."""
     primitive, primitives = codes(rank.source.collectives, "primitive")
     dims = np.isin(np.array([*rank.dims, ""], dtype=object)[:-1], CARRIERS)
     line = rank.source.line
@@ -114,9 +115,9 @@ def _chains(members: Sequence[Measured]) -> list[list[int]] | None:
     links: dict[int, set[int]] = {}
     for r in members:
         own = r.source.rank if r.source.rank is not None else NULL
-        peers = ints(r.source.collectives, "peer")[_messages(r)]
+        peers = ints(r.source.collectives, "peer")[messages(r)]
         groups = r.source.groups.column("ranks").to_pylist()
-        of_group = ints(r.source.collectives, "group")[_messages(r)]
+        of_group = ints(r.source.collectives, "group")[messages(r)]
         found = set(peers[peers != NULL].tolist())
         for group in distinct_values(of_group[peers == NULL]).tolist():
             ranks = groups[group] if group != NULL else None
@@ -140,7 +141,7 @@ def extent(rank: Measured, steps: int) -> tuple[Ints, Ints]:
     """Begin of the first and end of the last work of a pipeline, on one rank, in each of the first steps; ns."""
     passes = rank.source.host.passes[list(rank.window.steps)[:steps]]
     edges, line = rank.window.edges[:steps], rank.source.line
-    mine = _messages(rank)
+    mine = messages(rank)
     low = np.where(passes[:, 0] == NULL, edges[:, 1], passes[:, 0])
     high = np.where(passes[:, 1] == NULL, edges[:, 0], passes[:, 1])
     at = np.searchsorted(edges[:, 0], line.call_start[mine], side="right") - 1
@@ -162,7 +163,7 @@ def _in_order(chain: Sequence[int], extents: Sequence[tuple[Ints, Ints]], known:
 def _stage(rank: Measured, stage: int, extent: tuple[Ints, Ints], span: Ints) -> Stage:
     steps = len(span)
     low, high = extent
-    line, mine = rank.source.line, _messages(rank)
+    line, mine = rank.source.line, messages(rank)
     moving = _moving(rank, mine)
     busy = intervals.union_of([line.compute, moving, _others(rank, mine)])
     waiting = intervals.without(intervals.union(line.call_start[mine], line.call_end[mine]), busy)

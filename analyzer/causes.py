@@ -18,7 +18,7 @@ design is first cut at what the shortest of its kind took (`analyzer.least_waits
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -106,23 +106,21 @@ class _Pieces:
 
 
 def charges(
-    ranks: Sequence[Measured], exposure: Exposure | None, slower_ns: Sequence[Ints] | None = None
+    ranks: Sequence[Measured], exposure: Exposure | None, each: Sequence[Mapping[tuple[str, str], float]]
 ) -> list[Charge]:
     """Charge the exposed time of each dimension to causes; rounded so that they sum to it to the nanosecond.
 
     Args:
         ranks: measured ranks.
         exposure: what is to be charged.
-        slower_ns: per rank and call, how much of its transfer is owed to a slow link.
+        each: of every rank, as `charged` has it.
     """
     timed = [rank for rank in ranks if rank.window.total > 0]
     if exposure is None or not timed:
         return []
     sums: dict[tuple[str, str], float] = {}
-    for place, rank in enumerate(ranks):
-        if not rank.window.total:
-            continue
-        for key, ns in charged(rank, None if slower_ns is None else slower_ns[place]).items():
+    for rank, of_rank in zip(ranks, each, strict=True):
+        for key, ns in of_rank.items():
             sums[key] = sums.get(key, 0.0) + ns / rank.window.count / len(timed)
     out = []
     for dim, time in exposure.by_dimension.items():
@@ -137,7 +135,14 @@ def charges(
 
 
 def charged(rank: Measured, slower: Ints | None) -> dict[tuple[str, str], float]:
-    """Exposed ns of one rank per (dimension, cause) over its whole window; `slower` as in `charges`."""
+    """Exposed ns of one rank per (dimension, cause) over its whole window.
+
+    Args:
+        rank: measured rank.
+        slower: per call, how much of its transfer is owed to a slow link; None for nothing.
+    """
+    if not rank.window.total:
+        return {}
     dims = sorted({*rank.dims, "unknown"})
     pieces = _pieces(rank, dims, slower)
     parts, owner, keys = [], [], []

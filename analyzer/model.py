@@ -236,11 +236,33 @@ class Bubble(_Doc, frozen=True, kw_only=True):
     predicted: float | None
 
 
+class StageTime(_Doc, frozen=True, kw_only=True):
+    """The mean step of the ranks of one stage; compute, waiting, transfer, the rest exposed, memcpy and idle sum to it.
+
+    The bubble is what the stage neither computed nor moved between the pipeline's first and last work: waiting, idle
+    time, and all that its step has before its own first and after its own last work (for instance waiting in the
+    all-reduce of a norm). As a fraction it is of the time between the two.
+    """
+
+    stage: int
+    ranks: list[int]
+    step_us: float
+    compute_us: float
+    waiting_us: float  # exposed, inside receives and sends
+    transfer_us: float | None  # exposed, the rest of these; null where waiting holds it as well
+    other_exposed_us: float  # of all other communication
+    memcpy_us: float
+    idle_us: float
+    bubble_us: float | None  # null where it cannot be measured
+    bubble_fraction: float | None
+
+
 class Pipeline(_Doc, frozen=True, kw_only=True):
     """What only pipelines have."""
 
     bubble_fraction: Bubble
     stage_of_rank: dict[str, int]
+    by_stage: list[StageTime] = []
 
 
 class Imbalance(_Doc, frozen=True, kw_only=True):

@@ -28,6 +28,7 @@ from analyzer.rows import collect, counted_calls
 from analyzer.stagger import with_stages
 from analyzer.step_marks import window_of
 from analyzer.step_time import exposure
+from analyzer.stages import with_stage_times
 from analyzer.stragglers import document as stragglers
 from analyzer.summary.model import RankSummary
 from analyzer.timing import Timing, timing
@@ -184,6 +185,7 @@ def _document(
     rows = collect(ranks)
     ledger = reconcile(ranks, inference.layout, rows, measured, options)
     pipeline = with_bubble(pipeline_document(inference.layout), said.bubble)
+    pipeline = with_stage_times(pipeline, ranks, said.charged, said.bubble)
     ideal = None if pipeline is None else pipeline.bubble_fraction.predicted
     times = explained(measured, ranks, said, ledger.hideable, cluster, nodes, ideal)
     slowdown = of_job([rank.source for rank in ranks])

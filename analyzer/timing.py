@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analyzer import bubble, stragglers
-from analyzer.causes import Charge, charges
+from analyzer.causes import Charge, charged, charges
 from analyzer.experts import experts
 from analyzer.least_waits import least_waits
 from analyzer.links_fit import Fit, fit_links
@@ -26,6 +26,7 @@ class Timing:
         late: ranks that others wait for.
         link: where groups are slower than their equals.
         charges: exposed time per dimension and cause; they sum to the exposed time.
+        charged: the same in ns of each rank, over its whole window.
         bubble: of the pipeline, None without one.
         experts: balance of the experts, None without any.
         bound: per dimension, waiting that there must have been at least, where it could not be measured.
@@ -39,6 +40,7 @@ class Timing:
     late: Sequence[stragglers.Lateness] = ()
     link: stragglers.SlowLink | None = None
     charges: Sequence[Charge] = ()
+    charged: Sequence[Mapping[tuple[str, str], float]] = ()
     bubble: bubble.Observed | None = None
     experts: Experts | None = None
     bound: Mapping[str, float] | None = None
@@ -61,12 +63,14 @@ def timing(
         stage_of_rank: of the pipeline, as inferred.
     """
     link = stragglers.slow_link(ranks, matching.meetings)
+    each = [charged(rank, None if link is None else link.slower_ns[place]) for place, rank in enumerate(ranks)]
     taxes = [tax for rank in ranks for tax in rank.source.host.taxes]
     steps = sum(max(len(rank.source.steps.number), 1) for rank in ranks)
     return Timing(
         late=stragglers.stragglers(ranks, matching, link),
         link=link,
-        charges=charges(ranks, exposure, None if link is None else link.slower_ns),
+        charges=charges(ranks, exposure, each),
+        charged=each,
         bubble=bubble.observed(ranks, stage_of_rank),
         experts=experts(ranks, matching.meetings),
         bound=_bounds(ranks),

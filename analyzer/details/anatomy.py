@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from analyzer.causes import BUBBLE, EDGE, WAIT, charged
+from analyzer.causes import BUBBLE, EDGE, WAIT
 from analyzer.details.model import Anatomy, Missing
 from analyzer.pipeline import Examined
 from analyzer.rows import DIM_ORDER
@@ -13,15 +13,14 @@ from analyzer.rows import DIM_ORDER
 def anatomy(job: Examined) -> Anatomy | Missing:
     """Compute, transfer in the open by dimension, waiting in the open, bubble, copies and idle time."""
     exposure = job.analysis.exposure
-    timed = [(place, rank) for place, rank in enumerate(job.ranks) if rank.window.total > 0]
+    timed = [place for place, rank in enumerate(job.ranks) if rank.window.total > 0]
     if exposure is None or not timed:
         return Missing("there is no time to divide")
-    slower = None if job.timing.link is None else job.timing.link.slower_ns
     idle_bubble = {s.rank: s.bubble_us - s.waiting_us for s in job.timing.bubble.stages} if job.timing.bubble else {}
     every = []
-    for (place, rank), time in zip(timed, exposure.by_rank, strict=True):
+    for place, time in zip(timed, exposure.by_rank, strict=True):
         parts = {"compute": time.compute_us, "memcpy": time.memcpy_us, "wait": 0.0, "bubble": 0.0}
-        found = charged(rank, None if slower is None else slower[place])
+        found = job.timing.charged[place]
         whole = sum(found.values())
         for (dim, cause), ns in found.items():
             part = {WAIT: "wait", EDGE: "wait", BUBBLE: "bubble"}.get(cause, dim)

@@ -10,6 +10,7 @@ from analyzer.reporters import format as fmt
 from analyzer.reporters.blocks import Cell, Column, Facts, Item, Section, Table, Tone, Words, without_empty
 from analyzer.reporters.exposed import exposed_section
 from analyzer.reporters.sentences import describe_layout, describe_steps
+from analyzer.reporters.stages import stages_section
 
 SURE = 0.9
 """Confidence from which a layout is a promise (see the contract)."""
@@ -45,6 +46,7 @@ def sections(analysis: Analysis) -> list[Section]:
         _layout(analysis.layout),
         _collectives(analysis),
         _step(analysis),
+        stages_section(analysis.pipeline),
         exposed_section(analysis.exposure),
         _ledger(analysis.ledger),
         _findings(analysis),

@@ -160,3 +160,35 @@ def test_reports_of_real_jobs_fit_the_page(shared: Path, case: str, width: int) 
     shown = text(sections(analyze(files)), width=width)
     assert max(len(line) for line in shown.splitlines()) <= width
     assert "…" not in shown
+
+
+def test_the_stages_of_a_captured_pipeline_divide_its_step(sample_traces: Path) -> None:
+    """Two stages of four ranks; only operators are known, so that what messages took may all be waiting."""
+    found = analyze(sample_traces / "tp2_pp2_dp2")
+    assert found.exposure is not None
+    assert found.pipeline is not None
+    by_rank = {rank.rank: rank for rank in found.exposure.by_rank}
+    assert [stage.ranks for stage in found.pipeline.by_stage] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    for stage in found.pipeline.by_stage:
+        members = [by_rank[rank] for rank in stage.ranks]
+        assert stage.transfer_us is None
+        exposed = stage.waiting_us + stage.other_exposed_us
+        whole = stage.compute_us + exposed + stage.memcpy_us + stage.idle_us
+        assert whole == pytest.approx(stage.step_us, abs=1e-9)
+        assert stage.step_us == pytest.approx(sum(r.step_us for r in members) / 4, abs=2e-3)
+        assert stage.compute_us == pytest.approx(sum(r.compute_us for r in members) / 4, abs=2e-3)
+        assert stage.waiting_us == pytest.approx(sum(r.by_dimension["pp"].exposed_us for r in members) / 4, abs=2e-3)
+    shown = text(sections(found), width=100)
+    assert max(len(line) for line in shown[shown.index("Stages") : shown.index("\nExposed")].splitlines()) <= 100
+    lines = [
+        line.split() for line in shown[shown.index("\nStages") : shown.index("\nExposed")].splitlines()[2:] if line
+    ]
+    assert lines[0] == ["stage", "ranks", "step", "ms", "compute", "waiting", "other", "exposed", "copies", "idle"]
+    for line, stage in zip(lines[1:], found.pipeline.by_stage, strict=True):
+        parts = (stage.step_us, stage.compute_us, stage.waiting_us, stage.other_exposed_us)
+        assert line[2:6] == [f"{us / 1000:.2f}" for us in parts]
+    assert "| stage | ranks |" in " ".join(markdown(sections(found), "t").replace("--:", "").split())
+
+
+def test_a_job_without_a_pipeline_has_no_stages(analysis: Analysis) -> None:
+    assert "Stages" not in [section.title for section in sections(analysis)]

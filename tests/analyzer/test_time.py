@@ -238,6 +238,43 @@ def test_waiting_in_receives_is_bubble(
     assert found.pipeline.bubble_fraction.observed == pytest.approx(ideal, rel=0.01)
     assert found.pipeline.stage_of_rank == {str(r): r for r in range(stages)}
     assert set(causes(found)) == {"cause.bubble"}
+    for r, stage in enumerate(found.pipeline.by_stage):
+        behind = stages - 1 - r
+        waiting = (r * forward - 50 if r else 0) + (behind * (forward + backward) - 10 if behind else 0)
+        computing = microbatches * (forward + backward)
+        assert (stage.stage, stage.ranks, stage.step_us) == (r, [r], span + 400)
+        assert (stage.compute_us, stage.waiting_us, stage.transfer_us) == (computing, waiting, None)
+        assert (stage.other_exposed_us, stage.memcpy_us) == (0, 0)
+        assert stage.idle_us == span + 400 - computing - waiting
+        assert stage.bubble_us == (stages - 1) * (forward + backward)
+        assert stage.bubble_fraction == pytest.approx(ideal, abs=1e-6)
+
+
+def test_waiting_and_transfer_of_a_stage_are_apart_where_both_ends_are_there(tmp_path: Path) -> None:
+    """Stage 0 computes 1000 µs, then sends for 100; stage 1 receives from the beginning, computes, and both reduce."""
+    ranks = [Writer(0, 2), Writer(1, 2)]
+    for n in range(3):
+        b = 1_000.0 + n * 5_000
+        # Activations, then the gradients: (operation, begin, end) on either stage.
+        messages = (
+            (("send", 1_000, 1_100), ("recv", 1_110, 2_200)),
+            (("recv", 0, 1_100), ("send", 2_100, 2_200)),
+        )
+        for rank in ranks:
+            rank.step(n, b - 100, 5_000)
+            rank.kernel(GEMM, b + 1_100 * rank.rank, 1_000)
+            for op, begin, end in messages[rank.rank]:
+                peer = 1 - rank.rank
+                rank.collective(op, b + begin, end - begin, 700_000, stream=28, group="7", ranks=[0, 1], peer=peer)
+            rank.kernel(GEMM, b + 2_200, 500)
+            rank.collective("allreduce", b + 2_800, 300, 9_000_000)
+    found = analysed(tmp_path, ranks)
+    assert found.pipeline is not None
+    seen = {
+        stage.stage: (stage.compute_us, stage.waiting_us, stage.transfer_us, stage.other_exposed_us, stage.idle_us)
+        for stage in found.pipeline.by_stage
+    }
+    assert seen == {0: (1_500, 990, 200, 300, 2_010), 1: (1_500, 1_000, 200, 300, 2_000)}
 
 
 def test_one_rank_can_bound_its_waiting_from_below(tmp_path: Path) -> None:

@@ -51,8 +51,9 @@ class Writer:
         group: str = "0",
         ranks: Sequence[int] | None = None,
         lag: float = 15,
+        peer: int | None = None,
     ) -> None:
-        """A collective in bfloat16."""
+        """A collective in bfloat16; of a send or receive, ``peer`` is the other end."""
         members = list(range(self.world)) if ranks is None else list(ranks)
         word = {"allreduce": "AllReduce_Sum_bf16", "_allgather_base": "AllGather"}.get(op, "SendRecv")
         grown = elements * len(members) if op == "_allgather_base" else elements
@@ -66,6 +67,8 @@ class Writer:
             "Process Group Description": "default_pg" if group == "0" else f"group_{group}",
             "Process Group Ranks": str(members),
         }
+        if peer is not None:
+            args["Dst Rank" if op == "send" else "Src Rank"] = peer
         self.event("cpu_op", "record_param_comms", ts - lag - 10, 20, 1, **args)
         self.kernel(KERNEL.format(word), ts, dur, stream, lag, **args)
 
