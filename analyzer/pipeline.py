@@ -25,10 +25,10 @@ from analyzer.reading import read_all
 from analyzer.reconcile import check, declared_degrees, reconcile
 from analyzer.replay import of_job
 from analyzer.rows import collect, counted_calls
+from analyzer.stages import with_stage_times
 from analyzer.stagger import with_stages
 from analyzer.step_marks import window_of
 from analyzer.step_time import exposure
-from analyzer.stages import with_stage_times
 from analyzer.stragglers import document as stragglers
 from analyzer.summary.model import RankSummary
 from analyzer.timing import Timing, timing

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from analyzer.bubble import CARRIERS, Observed, Stage, messages
+from analyzer.bubble import Observed, Stage, messages
 from analyzer.causes import BUBBLE
+from analyzer.exposure import measure_parts
 from analyzer.intervals import apportion
 from analyzer.measured import Measured
 from analyzer.model import Pipeline, StageTime
@@ -78,19 +79,19 @@ def _stage_time(
 def _parts(rank: Measured, charged: Mapping[tuple[str, str], float]) -> list[float]:
     """ns per step, in the order of `_PARTS`: of the pipeline's messages, what is no bubble is transfer."""
     waiting = sum(ns for (_, cause), ns in charged.items() if cause == BUBBLE)
-    carriers = _carriers(rank)
-    transfer = sum(ns for (dim, cause), ns in charged.items() if dim in carriers and cause != BUBBLE)
+    transfer = max(_exposed_messages(rank) - waiting, 0.0)
     time = rank.time
     other = max(float(time.exposed.sum()) - waiting - transfer, 0.0)
     whole = (time.compute.sum(), waiting, transfer, other, time.memcpy.sum(), time.idle.sum())
     return [float(ns) / rank.window.count for ns in whole]
 
 
-def _carriers(rank: Measured) -> tuple[str, ...]:
-    """Dimensions with nothing but the pipeline's messages: the unknown one is, if no other call is in it."""
-    unknown = np.array([*rank.dims, ""], dtype=object)[:-1] == "unknown"
-    alone = not (unknown & rank.counted & ~messages(rank)).any() and not (rank.source.line.comm_call < 0).any()
-    return CARRIERS if alone else ("pp",)
+def _exposed_messages(rank: Measured) -> float:
+    """Exposed ns of the pipeline's messages, beside those of every dimension that share their time."""
+    dims = sorted(set(rank.dims))
+    part = np.array([2 * dims.index(dim) for dim in rank.dims], dtype=np.int64) + messages(rank)
+    _, exposed = measure_parts(rank.source.line, rank.window, part, [n // 2 for n in range(2 * len(dims))])
+    return float(exposed[1::2].sum())
 
 
 def _told_apart(rank: Measured) -> bool:

@@ -48,5 +48,6 @@ def stages_section(pipeline: Pipeline | None) -> Section | None:
         for stage in pipeline.by_stage
     ]
     told = any(stage.transfer_us is not None for stage in pipeline.by_stage)
-    lead = f"per step and rank; waiting is {'of receives and sends' if told else 'all that receives and sends expose'}"
+    what = "waiting and transfer are" if told else "waiting is all that is exposed"
+    lead = f"per step and rank; {what} in receives and sends"
     return Section("Stages", lead, [without_empty(Table(columns, rows), ("stage",), fmt.DASH)])
