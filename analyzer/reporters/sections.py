@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from analyzer.fold import FoldedRow, fold
 from analyzer.model import Analysis, Exposure, LayoutDoc, LedgerDoc, LedgerRow
 from analyzer.reporters import format as fmt
+from analyzer.reporters.balance import experts_section
 from analyzer.reporters.blocks import Cell, Column, Facts, Item, Section, Table, Tone, Words, without_empty
 from analyzer.reporters.exposed import exposed_section
 from analyzer.reporters.sentences import describe_layout, describe_steps
@@ -47,6 +48,7 @@ def sections(analysis: Analysis) -> list[Section]:
         _collectives(analysis),
         _step(analysis),
         stages_section(analysis.pipeline),
+        experts_section(analysis.experts),
         exposed_section(analysis.exposure),
         _ledger(analysis.ledger),
         _findings(analysis),

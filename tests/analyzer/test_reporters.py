@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from analyzer.model import Analysis
+from analyzer.model import Analysis, ExpertLayer, Experts, Imbalance
 from analyzer.pipeline import analyze
 from analyzer.reporters import format as fmt
 from analyzer.reporters.blocks import Cell, Column, Facts, Item, Section, Table, Tone
@@ -192,3 +192,27 @@ def test_the_stages_of_a_captured_pipeline_divide_its_step(sample_traces: Path) 
 
 def test_a_job_without_a_pipeline_has_no_stages(analysis: Analysis) -> None:
     assert "Stages" not in [section.title for section in sections(analysis)]
+
+
+@pytest.mark.parametrize(("layers", "shown"), [(1, []), (3, [2, 1, 0]), (10, [9, 8, 7, 6, 5, 4, 3, 2])])
+def test_the_most_uneven_layers_of_experts_are_named(analysis: Analysis, layers: int, shown: list[int]) -> None:
+    """Layer n has an imbalance of 1 + n/8: their mean and maximum are over dispatches."""
+    by_layer = [ExpertLayer(layer=n, imbalance=1 + n / 8) for n in range(layers)]
+    experts = Experts(imbalance=Imbalance(mean=1.25, max=2.0625), by_layer=by_layer)
+    lines = text(sections(msgspec.structs.replace(analysis, experts=experts)), width=100).splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith("Experts"))
+    more = "; the 8 most uneven of 10 layers" if layers == 10 else ""
+    assert lines[at] == f"Experts  largest load of a rank over the mean load{more}"
+    assert lines[at + 1] == "  imbalance  mean 1.250, max 2.062 over dispatches"
+    rows = [line.split() for line in lines[at + 3 : at + 3 + len(shown)]]
+    assert rows == [[str(n), f"{1 + n / 8:.3f}"] for n in shown]
+
+
+def test_experts_of_a_captured_job_are_in_every_report(sample_traces: Path) -> None:
+    found = analyze(sample_traces / "ep4_dp8")
+    assert found.experts is not None
+    said = f"mean {found.experts.imbalance.mean:.3f}, max {found.experts.imbalance.max:.3f} over dispatches"
+    assert said in text(sections(found), width=100)
+    assert f"**imbalance** {said}" in markdown(sections(found), "t")
+    assert [layer.layer for layer in found.experts.by_layer] == [0, 1, 2]
+    assert "Experts" not in [section.title for section in sections(msgspec.structs.replace(found, experts=None))]
