@@ -259,11 +259,16 @@ def test_predict_refuses_what_cannot_be() -> None:
     )
 
 
-def test_a_file_that_a_worker_cannot_read_is_named(job: Path, tmp_path: Path) -> None:
+def test_a_file_that_a_worker_cannot_read_is_named_and_the_rest_analysed(job: Path, tmp_path: Path) -> None:
     bad = tmp_path / "bad.json"
     bad.write_bytes(PNG)
-    line = refused(run(job / "rank0.json", bad, "--workers", "2"))
-    assert str(bad) in line
+    result = run(job / "rank0.json", bad, "--workers", "2", "--format", "json")
+    assert result.exit_code == 0
+    assert f"warning: {bad} is left out" in result.stderr
+    document = json.loads(result.stdout)
+    assert [item["path"] for item in document["inputs"]] == [str(job / "rank0.json")]
+    assert any(str(bad) in warning for warning in document["trust"]["warnings"])
+    assert run(job / "rank0.json", bad, "--workers", "2", "--strict", "-q").exit_code == 3
 
 
 def test_clusters_are_listed_shown_and_used_by_predict(tmp_path: Path) -> None:
