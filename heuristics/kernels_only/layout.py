@@ -25,6 +25,9 @@ CERTAIN, LIKELY = 0.95, 0.8
 LOOSE_NS = 20_000
 """Ends of the calls of one group that are further apart than this are no witness of it."""
 
+MOST_RANKS = 128
+"""Every rank is compared with every other: 5 ms a pair, so 40 s for as many."""
+
 NEGLIGIBLE = 0.05
 """Unexplained share of the communication time that hides no dimension."""
 
@@ -53,6 +56,12 @@ def infer_from_times(views: Sequence[RankView]) -> tuple[Inference, Sequence[Ran
         The verdict; and where it is open, but all calls are on one group, the ranks with that group, to be read by
         order and number as if the file had said it (without any, no ranks).
     """
+    if len(views) > MOST_RANKS:
+        said = (
+            f"times of {len(views)} ranks are too many to compare; give those of at most {MOST_RANKS} that form a job"
+        )
+        unknown: tuple[list[Dim], ...] = tuple(["unknown"] * len(view.family_of_call) for view in views)
+        return Inference(_undecided(said), unknown), ()
     calls = timed(views)
     clocks = align(calls)
     tolerance = tolerance_ns(calls, clocks)

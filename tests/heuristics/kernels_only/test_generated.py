@@ -16,6 +16,7 @@ from benchmarks.synthesis.spec import Spec
 from heuristics.label import label
 from heuristics.labelled import LabelledRank
 from heuristics.layout import infer, infer_views
+from heuristics.observe import view
 from heuristics.verdict import Layout
 from parsers import read
 
@@ -112,3 +113,11 @@ def test_clusters_of_end_times_without_any_mark(shared: Path) -> None:
     assert found.dimensions["tp"].groups == ((0, 1), (2, 3), (4, 5), (6, 7))
     assert found.dimensions["dp"].groups == ((0, 2, 4, 6), (1, 3, 5, 7))
     assert found.confidence < 0.9  # how many ranks there are is only the number of files
+
+
+def test_more_ranks_than_can_be_compared_are_left_open(tmp_path: Path) -> None:
+    one = view(job(tmp_path, "torch", "dp2")[0])
+    found = infer_views([replace(one, rank=number, world_size=129) for number in range(129)])
+    assert degrees(found.layout) == (None,) * 5
+    assert "times of 129 ranks are too many to compare" in " ".join(found.layout.dimensions["tp"].against)
+    assert set(found.dims[128]) == {"unknown"}
