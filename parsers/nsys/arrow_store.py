@@ -45,10 +45,6 @@ class ArrowStore:
         self._readers, self._columns = readers, columns
         self._real = real_names(columns)
 
-    def has(self, table: str) -> bool:
-        """See `Store`."""
-        return table in self._real
-
     def columns(self, table: str) -> frozenset[str]:
         """See `Store`."""
         return self._columns.get(self._real.get(table, ""), frozenset())

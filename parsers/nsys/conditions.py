@@ -102,27 +102,6 @@ class Contains:
 
 
 @dataclass(frozen=True)
-class Given:
-    """A column is not null."""
-
-    column: str
-
-    def sql(self) -> tuple[str, list[Any]]:
-        """See `Condition`."""
-        return f'"{self.column}" IS NOT NULL', []
-
-    def mask(self, column: Callable[[str], pa.ChunkedArray]) -> pa.ChunkedArray:
-        """See `Condition`."""
-        import pyarrow.compute as pc
-
-        return pc.is_valid(column(self.column))
-
-    def uses(self) -> frozenset[str]:
-        """See `Condition`."""
-        return frozenset({self.column})
-
-
-@dataclass(frozen=True)
 class Not:
     """The opposite."""
 

@@ -55,10 +55,6 @@ class SqliteStore:
         if _has_content(path.with_name(path.name + "-wal")):
             self.faults.append("a write-ahead log lies beside the file: rows that are only there are missing")
 
-    def has(self, table: str) -> bool:
-        """See `Store`."""
-        return table in self._real
-
     def columns(self, table: str) -> frozenset[str]:
         """See `Store`."""
         return self._columns.get(self._real.get(table, ""), frozenset())

@@ -21,7 +21,7 @@ from parsers.errors import InputError
 from parsers.nsys.arrow_store import ArrowStore, tables_store
 from parsers.nsys.detect import is_summary, is_table
 from parsers.nsys.schema import ENVIRONMENT, GPUS
-from parsers.nsys.stats_tables import Frame, as_table, tables_of
+from parsers.nsys.stats_tables import Frame, as_table, tables_of, unnamed
 from parsers.source import Source
 
 _UNIT = re.compile(r"\s*\((?P<unit>ns|nsec|us|usec|μs|µs|ms|msec|s|sec)\)\Z")
@@ -73,7 +73,9 @@ def _store(frames: list[Frame], name: str, more: Mapping[str, pa.Table]) -> Arro
     tables = tables_of(frames)
     if not tables:
         raise InputError("holds no table of nsys stats with a time line", path=name, hint="give the report itself")
-    return tables_store({**more, **tables}, name)
+    store = tables_store({**more, **tables}, name)
+    store.faults += unnamed(frames)
+    return store
 
 
 # -- reading

@@ -30,8 +30,8 @@ def tables_of(frames: Sequence[Frame]) -> dict[str, pa.Table]:
     ranges = [frame for frame in frames if "Name" in frame and ("RangeId" in frame or "NameTree" in frame)]
     pushed = [frame for frame in ranges if "Start" in frame and "Projected Start" not in frame]
     projected = [frame for frame in ranges if "Projected Start" in frame]
-    traced = [frame for frame in frames if "CorrId" in frame and "Device" in frame]
-    launched = [frame for frame in frames if "API Start" in frame and "Kernel Start" in frame]
+    traced = [frame for frame in frames if _is_traced(frame)]
+    launched = [frame for frame in frames if _is_launched(frame)]
     texts: dict[str, int] = {}
     tables: dict[str, pa.Table] = {}
     if pushed or projected:
@@ -43,6 +43,21 @@ def tables_of(frames: Sequence[Frame]) -> dict[str, pa.Table]:
     if tables:
         tables[STRINGS] = as_table({"id": np.arange(len(texts)), "value": list(texts)})
     return tables
+
+
+def unnamed(frames: Sequence[Frame]) -> list[str]:
+    """Sentences on tables of kernels without the column that names them."""
+    wanted = [("Name", frame) for frame in frames if _is_traced(frame)]
+    wanted += [("Kernel Name", frame) for frame in frames if _is_launched(frame)]
+    return [f"a table has no column {name!r}: its kernels have no names" for name, frame in wanted if name not in frame]
+
+
+def _is_traced(frame: Frame) -> bool:
+    return "CorrId" in frame and "Device" in frame
+
+
+def _is_launched(frame: Frame) -> bool:
+    return "API Start" in frame and "Kernel Start" in frame
 
 
 def as_table(columns: Mapping[str, npt.NDArray[Any] | list[Any]]) -> pa.Table:
@@ -62,7 +77,10 @@ def _ints(frame: Frame, name: str, count: int) -> Ints:
 
 
 def _names(frame: Frame, name: str) -> list[str]:
-    values = frame.get(name, [])
+    """A column as text; rows of a table without it are there all the same (see `unnamed`)."""
+    values = frame.get(name)
+    if values is None:
+        return [""] * len(next(iter(frame.values()), ()))
     return ["" if value is None else str(value) for value in values]
 
 
@@ -101,9 +119,7 @@ def _kernels(traced: Frame | None, launched: Frame | None, texts: dict[str, int]
     The one has streams and no processes, the other processes and no streams: rows that start at the same time on the
     same GPU are the same kernel. Correlation numbers restart in every process, so that rows get numbers of their own.
     """
-    frame = traced if traced is not None else launched
-    if frame is None:
-        return {}
+    frame = traced if traced is not None else launched or {}
     names = _names(frame, "Name" if traced is not None else "Kernel Name")
     count = len(names)
     start = _ints(frame, "Start" if traced is not None else "Kernel Start", count)

@@ -50,9 +50,6 @@ class Store(Protocol):
     faults: list[str]
     cut: bool
 
-    def has(self, table: str) -> bool:
-        """Whether there is such a table."""
-
     def columns(self, table: str) -> frozenset[str]:
         """The columns of a table, none if there is no such table."""
 
