@@ -236,7 +236,7 @@ def _labelled(said: Any, depth: int = 0) -> list[tuple[str, Any]]:
 def _number(field: str, value: Any) -> int:
     """A number as it is written: an integer, digits, digits with commas, hexadecimal; or the name of an operation."""
     if isinstance(value, float):
-        return NULL if field in _HASHES or not value.is_integer() else int(value)
+        return NULL if field in _HASHES or not value.is_integer() else as_int(value)
     if isinstance(value, str):
         text = value.strip().lower()
         if field == "redop" and text.removeprefix("nccl") in _OPERATIONS:

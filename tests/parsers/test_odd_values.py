@@ -6,15 +6,22 @@ What is tested of sound files stands in each format's own tests.
 from __future__ import annotations
 
 import gc
+import importlib
+import io
 import json
+import lzma
 import pickle
+import random
+import struct
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import zstandard
 
-from parsers import chakra, execution_trace, flight_recorder_entry, nccl_log_lines, tables
+from parsers import chakra, chakra_nodes, execution_trace, flight_recorder_entry, nccl_log_lines, read, tables
 from parsers.assemble import table
 from parsers.bytes_of import MAX_LINE_BYTES, lines, whole
 from parsers.columns import NULL, nanoseconds
@@ -28,7 +35,7 @@ from parsers.nccl_words import signed
 from parsers.plain_pickle import load
 from parsers.profiled import ProfilerWitness
 from parsers.repair import repair
-from parsers.source import open_source
+from parsers.source import Source, open_source
 from parsers.tables import RankTrace
 from tests.parsers.flight_dumps import as_json, as_pickle, dump, entry
 from tests.parsers.made import TraceMaker, three_steps
@@ -498,3 +505,74 @@ def test_a_file_that_may_not_be_read_is_one_line(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(Path, "open", refused)
     with pytest.raises(InputError, match=r"trace.json: cannot be opened \(Permission denied\)"), open_source(path):
         pass
+
+
+def test_a_url_names_a_trace_that_is_recognised_by_its_content(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = three_steps().text().encode()
+    fsspec = SimpleNamespace(open=lambda name, mode, compression: SimpleNamespace(open=lambda: io.BytesIO(data)))
+    real = importlib.import_module
+    monkeypatch.setattr(
+        "parsers.source.importlib.import_module", lambda name: fsspec if name == "fsspec" else real(name)
+    )
+    (trace,) = read("mem://bucket/rank0")
+    assert (trace.path, trace.format, trace.gpu_events.num_rows) == ("mem://bucket/rank0", "kineto", 24)
+
+
+def test_a_store_that_cannot_be_opened_or_listed_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any, **__: Any) -> Any:
+        raise ValueError("Protocol not known: mem")
+
+    real = importlib.import_module
+    absent = {"fsspec": SimpleNamespace(open=refused), "fsspec.core": SimpleNamespace(url_to_fs=refused)}
+    monkeypatch.setattr(importlib, "import_module", lambda name: absent.get(name) or real(name))
+    with pytest.raises(InputError, match=r"mem://a: cannot be opened \(Protocol not known: mem\); pip install"):
+        open_source("mem://a")
+    with pytest.raises(InputError, match=r"mem://a: cannot be listed \(Protocol not known: mem\); pip install"):
+        expand(["mem://a"])
+
+
+@pytest.mark.parametrize(("kind", "pack"), [("zstd", zstandard.ZstdCompressor().compress), ("xz", lzma.compress)])
+def test_a_damaged_frame_gives_what_came_before_it(tmp_path: Path, kind: str, pack: Callable[[bytes], bytes]) -> None:
+    rng = random.Random(5)
+    path = tmp_path / "file"
+    first, second = rng.randbytes(50_000), bytearray(pack(rng.randbytes(50_000)))
+    second[3] ^= 0xFF  # of the second frame's magic number
+    path.write_bytes(pack(first) + bytes(second))
+    with open_source(path) as source:
+        found = b"".join(iter(lambda: _some(source), b""))
+    assert found == first
+    assert [(fault.message.split(" (")[0], fault.cut) for fault in source.faults] == [(f"{kind} data damaged", True)]
+
+
+def _some(source: Source) -> bytes:
+    buffer = memoryview(bytearray(4096))
+    return bytes(buffer[: source.readinto(buffer)])
+
+
+def test_an_event_that_the_decoder_cannot_take_is_lost_alone(read_text: Read) -> None:
+    made = three_steps()
+    texts = [json.dumps(event) for event in made.events]
+    deep = '{"ph": "X", "cat": "kernel", "name": "n", "args": ' + "[" * 2000 + "]" * 2000 + "}"
+    damaged = ", ".join([*texts[:40], "{,}", deep, *texts[40:]])
+    header = json.dumps(made.header)[:-1]
+    (trace,) = read_text(f'{header}, "traceEvents": [{damaged}]}}')
+    (sound,) = read_text(made.text())
+    assert trace.gpu_events.select(["name", "ts_ns"]).to_pylist() == (
+        sound.gpu_events.select(["name", "ts_ns"]).to_pylist()
+    )
+    assert trace.health.dropped >= 1
+    assert any(note.startswith("events that cannot be read") for note in trace.health.notes)
+
+
+@pytest.mark.parametrize("size", [5 << 20, 200])
+def test_a_header_whose_end_is_not_found_is_looked_past(read_text: Read, size: int) -> None:
+    made = three_steps()
+    damaged = '{"deviceProperties": [{"a": ' + "x" * size + ', "traceEvents": ' + json.dumps(made.events) + "}"
+    (trace,) = read_text(damaged)
+    assert trace.gpu_events.num_rows == 24
+    assert any("a damaged header" in note for note in trace.health.notes)
+
+
+def test_floats_and_large_types_of_chakra() -> None:
+    said = chakra_nodes._attribute(b"\x0a\x01a" + b"\x1d" + struct.pack("<f", 2.5))
+    assert said == {"a": 2.5}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import gzip
 import json
 import struct
 from pathlib import Path
@@ -23,6 +24,9 @@ from parsers.nsys.communicators import hash_name, log_of, with_log
 from parsers.nsys.detect import is_export_directory, worth_a_look
 from parsers.nsys.dynamic import own_layouts
 from parsers.nsys.json_store import json_store
+from parsers.nsys.marks import sizes_of
+from parsers.nsys.payload import Payloads
+from parsers.nsys.report import _run
 from parsers.nsys.schema import KERNELS, STRINGS
 from parsers.nsys.seats import Member
 from parsers.nsys.sqlite_store import SqliteStore, tables_of
@@ -396,3 +400,146 @@ def test_no_communicators_are_known_of_other_files(tmp_path: Path) -> None:
     path = report().sqlite(tmp_path / "report.sqlite")
     assert len(places_of(str(folder))) == len(places_of(str(path))) == 2
     assert hash_name(-1) == "0xffffffffffffffff"
+
+
+def test_directories_that_are_numbered_from_0_are_ranks(tmp_path: Path) -> None:
+    export = Export()
+    owner = export.process(500)
+    kernel = {"name": ALL_REDUCE, "start": 50_000, "end": 51_000}
+    grouped(export, owner, 500, 5000, [("ncclAllReduce", {"comm": 1, "bytes": 64, "redop": 0})], [kernel])
+    for number in range(3):
+        export.parquet(tmp_path / f"job_{number}_pqtdir")
+    export.parquet(tmp_path / "day_20_pqtdir")
+    found = [read(tmp_path / name)[0].identity.rank for name in ("job_0_pqtdir", "job_2_pqtdir", "day_20_pqtdir")]
+    assert found == [0, 2, None]
+
+
+def test_correlations_that_lie_far_apart_are_found_as_well(tmp_path: Path) -> None:
+    export = Export()
+    owner = export.process(500)
+    for number, correlation in enumerate((7, 1 << 40)):
+        start = 10_000 * (number + 1)
+        export.kernel(owner, "gemm", start, start + 500, tid=500, at=start - 2000, correlation=correlation)
+    (trace,) = read(export.sqlite(tmp_path / "report.sqlite"))
+    assert trace.launches.column("correlation").to_pylist() == [7, 1 << 40]
+    assert trace.gpu_events.column("correlation").to_pylist() == [7, 1 << 40]
+
+
+def test_two_places_of_one_rank_in_a_communicator_tell_none(tmp_path: Path) -> None:
+    export = Export()
+    for place in range(2):
+        owner = export.process(500 + place, domain=1 + place)
+        said = {"comm": 7, "nranks": 2, "rank": 0, "device": place}
+        export.nccl_range(owner, 500 + place, "ncclCommInitRankConfig", 10, 90, **said)
+        kernel = {"name": ALL_REDUCE, "start": 50_000, "end": 51_000, "device": place}
+        grouped(export, owner, 500 + place, 5000, [("ncclAllReduce", {"comm": 7, "bytes": 8, "redop": 0})], [kernel])
+    traces = read(export.sqlite(tmp_path / "report.sqlite"))
+    assert [(trace.identity.rank, trace.identity.rank_source) for trace in traces] == [
+        (0, "gpu_order"),
+        (1, "gpu_order"),
+    ]
+
+
+def test_json_payloads_may_be_texts_of_the_table_of_texts(tmp_path: Path) -> None:
+    export = Export(payload=None)
+    owner = export.process(500)
+    kernel = {"name": ALL_REDUCE, "start": 50_000, "end": 51_000}
+    grouped(export, owner, 500, 5000, [("ncclAllReduce", {})], [kernel])
+    text = export.string('{"Message size [bytes]": 4096, "Reduction operation": "Max"}')
+    for row in export.tables["NVTX_EVENTS"]:
+        row["jsonTextId"] = text if row.get("textId") == export.string("ncclAllReduce") else None
+    (trace,) = read(export.sqlite(tmp_path / "report.sqlite"))
+    assert trace.comm_records.column("message_bytes").to_pylist() == [4096]
+
+
+def test_sizes_that_are_no_lists_are_none() -> None:
+    assert sizes_of(["[[2, 3], 7, [true, 1.5, 4]]", "{", "7", "[" * 100_000]) == [
+        [[2, 3], [], [True, 4]],
+        None,
+        None,
+        None,
+    ]
+
+
+def test_json_payloads_are_followed_to_a_depth() -> None:
+    payloads = Payloads(3)
+    deep: Any = {"Bytes": 7}
+    for _ in range(20):
+        deep = {"more": deep}
+    assert payloads.from_json([json.dumps({"a": [{"Bytes": 64}]}), json.dumps(deep), '{"comm": "0xzz"}']) == 2
+    assert payloads.columns["bytes"].tolist() == [64, NULL, NULL]
+
+
+@pytest.mark.parametrize("number", [1e300, 2**200, -(2**70), "9" * 20, "0x" + "f" * 40, "9" * 400])
+def test_numbers_of_json_payloads_that_no_column_holds_are_none(number: Any) -> None:
+    payloads = Payloads(1)
+    payloads.from_json([json.dumps({"Peer rank": number, "Root": 3})])
+    assert payloads.columns["arg"].tolist() == [3]
+
+
+def test_payloads_of_no_bytes_and_in_long_chains_say_nothing() -> None:
+    chain = b"".join(struct.pack("<QQQQ", 1, 3, 8, 32) + bytes(8) for _ in range(20))
+    payloads = Payloads(3)
+    assert payloads.from_binary(["ncclAllGather"] * 3, [b"", 7, chain], {}) == 3
+    assert (payloads.columns["bytes"] == NULL).all()
+
+
+def test_an_argument_of_torchrun_that_is_no_number_is_not_used(tmp_path: Path) -> None:
+    export = report()
+    export.add("META_DATA_CAPTURE", name="PROCESS_0:COMMAND", value="/usr/bin/torchrun")
+    export.add("META_DATA_CAPTURE", name="PROCESS_0:ARGUMENT_0", value="--nnodes=$N")
+    export.add("META_DATA_EXPORT", name="EXPORT_PARAM_TIME_SHIFT", value="a while")
+    export.add("ProcessStreams", globalPid=1, filenameId=1, contentId=None)
+    wanted = read(report().sqlite(tmp_path / "a.sqlite"))
+    found = read(export.sqlite(tmp_path / "b.sqlite"))
+    assert [t.gpu_events.column("ts_ns").to_pylist() for t in found] == [
+        t.gpu_events.column("ts_ns").to_pylist() for t in wanted
+    ]
+    assert [t.identity.world_size for t in found] == [2, 2]
+
+
+def test_a_report_whose_tables_all_are_damaged_says_the_first(tmp_path: Path) -> None:
+    folder = tmp_path / "report_pqtdir"
+    folder.mkdir()
+    for table in (KERNELS, "NVTX_EVENTS"):
+        (folder / f"{table}.parquet").write_bytes(b"PAR1 and no more")
+    for table in ("StringIds", "CUPTI_ACTIVITY_KIND_RUNTIME", "META_DATA_EXPORT"):
+        pq.write_table(report().arrow(table), folder / f"{table}.parquet")
+    with pytest.raises(InputError, match=r"CUPTI_ACTIVITY_KIND_KERNEL.parquet cannot be read.*export the report again"):
+        read(folder)
+
+
+def test_nodes_of_a_graph_whose_originals_are_gone_have_no_calls(tmp_path: Path) -> None:
+    export = Export()
+    owner = export.process(500)
+    export.add("CUDA_GRAPH_NODE_EVENTS", start=5, globalTid=owner | 500, graphNodeId=21, originalGraphNodeId=11)
+    launch = export.next_correlation(owner)
+    export.call(owner, 500, "cudaGraphLaunch_v10000", 80_000, 85_000, launch)
+    export.kernel(owner, ALL_REDUCE, 100_000, 109_000, node=21, correlation=launch)
+    export.kernel(owner, ALL_REDUCE, 110_000, 119_000, node=99, correlation=launch)
+    (trace,) = read(export.sqlite(tmp_path / "report.sqlite"))
+    assert trace.gpu_events.num_rows == 2
+    assert {row["message_bytes"] for row in trace.comm_records.to_pylist()} <= {None}
+
+
+def test_an_nsys_that_takes_too_long_or_does_not_start_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("parsers.nsys.report._TIME_LIMIT_S", 0.05)
+    with pytest.raises(InputError, match=r"nsys export did not run \(.*timed out.*run: the command"):
+        _run(["/bin/sleep", "5"], "job.nsys-rep", "the command")
+    with pytest.raises(InputError, match=r"nsys export did not run \(.*No such file"):
+        _run([str(tmp_path / "nsys")], "job.nsys-rep", "the command")
+
+
+def test_a_disk_without_room_for_the_export_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "report.sqlite.gz"
+    path.write_bytes(gzip.compress(report().sqlite(tmp_path / "report.sqlite").read_bytes()))
+    real = Path.open
+
+    def full(self: Path, mode: str = "r", *more: Any, **named: Any) -> Any:
+        if "w" in mode:
+            raise OSError(28, "No space left on device")
+        return real(self, mode, *more, **named)
+
+    monkeypatch.setattr(Path, "open", full)
+    with pytest.raises(InputError, match=r"cannot be unpacked \(No space left on device\); decompress it first \("):
+        read(path)
