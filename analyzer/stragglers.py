@@ -19,7 +19,19 @@ from analyzer.intervals import Bools, Floats, Ints
 from analyzer.matching import Matching, Meetings
 from analyzer.measured import Measured
 from analyzer.model import Straggler
-from analyzer.work import KINDS, more_work, work_of_calls
+from analyzer.progress import (
+    COMPUTE,
+    IDLE,
+    OWN,
+    SLOW_LINK,
+    Stretches,
+    middle_of_the_others,
+    ready,
+    step_begin,
+    stretches,
+    waited_for,
+)
+from analyzer.work import more_work
 from heuristics.arrays import NULL, codes, ints
 
 EXPLAINS = 0.8
@@ -37,8 +49,6 @@ NOISE = 0.01
 
 OFTEN = 0.5
 """Share of the steps in which a rank must be last to be late as a habit."""
-
-COMPUTE, IDLE, SLOW_LINK = "slower compute", "host gap before launch", "slow link"
 
 
 @dataclass(frozen=True)
@@ -76,53 +86,78 @@ def stragglers(ranks: Sequence[Measured], matching: Matching, link: SlowLink | N
     residual = (matching.clock.residual_us or 0.0) * 1000
     if not met.count:
         return []
+    sets = _members(met)
     _, _, others = _last_of_each(met)
+    arrived = met
     met = _when_ready(ranks, met)
     free = _free_of_the_one_before(ranks, met)
-    since, work = _since_last_meeting(ranks, met, link, free)
     last, gap, _ = _last_of_each(met)
-    usual = {name: _middle_of_others(values, met, last) for name, values in {**since, **work}.items()}
-    excess = {name: values[last] - usual[name] for name, values in since.items()}
+    waited = _since_last_meeting(ranks, met, free)
     lateness, before = _lateness(met), _entry_before(ranks, met)
-    change = np.where(free[met.key] & (before != NULL), lateness - lateness[before], 0.0)
     goes_on = free & (before[last] != NULL)
-    own = gap - np.maximum(excess.pop("wait"), 0.0) - np.where(goes_on, lateness[before[last]], 0.0)
-    change[last] = 0.0
-    # Of a lateness that goes on, what comes on top counts and what is made up for is taken off.
+    own = gap - np.maximum((waited - middle_of_the_others(waited, met))[last], 0.0)
+    own -= np.where(goes_on, lateness[before[last]], 0.0)
+    # Of a lateness that goes on, what comes on top counts.
     late = (gap > residual) & (free | (own > max(residual, gap.max(initial=0.0) * 1e-6)))
+    done = stretches(ranks, met, sets, None if link is None else link.slower_ns)
     steps = max(rank.window.count for rank in ranks)
     everything = float(others.sum())
     step_ns = float(np.mean([rank.window.total / rank.window.count for rank in ranks if rank.window.count]))
     out = []
     for place in np.unique(met.rank[last[late]]).tolist():
         mine = late & (met.rank[last] == place)
-        # A lateness that goes on counts for what it has grown to, also by way of calls to which others came later.
-        per_step = float(own[mine].sum() + change[met.rank == place].sum()) / steps
+        behind = _behind(done, met.rank == place, last[mine])
+        whole = min(behind.ns, waited_for(ranks, arrived, met.rank[last] == place))
         share = float((others * own / np.maximum(gap, 1.0))[mine].sum()) / everything if everything else 0.0
         rank = ranks[place].source.rank
-        if share < IMPACT or per_step < NOISE * step_ns or rank is None:
+        if share < IMPACT or whole / steps < NOISE * step_ns or rank is None:
             continue
         if float(lateness[met.rank == place].sum()) < HABIT * float(gap[mine].sum()):
             continue
-        beyond = {name: float(v[mine].sum()) for name, v in excess.items()}
-        cause = _cause(beyond, float(own[mine].sum()))
-        if cause == COMPUTE:
-            compute = float(usual[COMPUTE][mine].sum())
-            ratios = {name: _ratio(v[last[mine]], usual[name][mine]) for name, v in work.items()}
-            cause = more_work(ratios, compute, beyond[COMPUTE]) or cause
         in_steps = np.unique(_step_of(ranks[place], met.row[last[mine]]))
         out.append(
             Lateness(
                 rank=rank,
-                late_us_per_step=round(per_step / 1000, 3),
+                late_us_per_step=round(whole / steps / 1000, 3),
                 share_of_waits=round(share, 6),
-                cause=cause,
+                cause=behind.cause,
                 steps=(len(in_steps), steps),
                 last=(int(mine.sum()), int((met.rank == place).sum())),
                 caused_us_per_step=round(float(others[mine].sum()) / steps / 1000, 3),
             )
         )
     return sorted(out, key=lambda item: -item.share_of_waits)
+
+
+@dataclass(frozen=True)
+class _Behind:
+    """How far a rank falls behind the others by its own doing, in ns over all steps, and the one cause of it."""
+
+    ns: float
+    cause: str | None
+
+
+def _behind(done: Stretches, entries: Bools, last: Ints) -> _Behind:
+    """Against the ranks that it falls behind most: what it loses against others is the same loss.
+
+    Args:
+        done: what all ranks did between meetings.
+        entries: those of the rank.
+        last: entries of the rank where it was the last to arrive.
+    """
+    found = _Behind(0.0, None)
+    for one in np.unique(done.chain[last]).tolist():
+        mine = entries & (done.chain == one)
+        beyond = {name: float((values - done.usual[name])[mine].sum()) for name, values in done.spent.items()}
+        late = beyond.pop(OWN)
+        if late <= found.ns:
+            continue
+        cause = _cause(beyond, late)
+        if cause == COMPUTE:
+            ratios = {name: _ratio(values[mine], done.usual_work[name][mine]) for name, values in done.work.items()}
+            cause = more_work(ratios, float(done.usual[COMPUTE][mine].sum()), beyond[COMPUTE]) or cause
+        found = _Behind(late, cause)
+    return found
 
 
 def document(found: Sequence[Lateness]) -> list[Straggler]:
@@ -170,54 +205,21 @@ def _middle_of_others(values: Floats, met: Meetings, without: Ints) -> Floats:
     return middle
 
 
-def _since_last_meeting(
-    ranks: Sequence[Measured], met: Meetings, link: SlowLink | None, free: Bools
-) -> tuple[dict[str, Floats], dict[str, Floats]]:
-    """What each rank did since the end of its last call on the same group (else the begin of its step).
+def _since_last_meeting(ranks: Sequence[Measured], met: Meetings, free: Bools) -> Floats:
+    """What each rank waited since the end of its last call on the same group (else the begin of its step), ns.
 
     Where the ranks were free of that call (`_free_of_the_one_before`), since they were ready for it.
-
-    Returns:
-        Times in ns by what they were spent on; and how much work it had (`analyzer.work.KINDS`).
     """
-    names = sorted({name for rank in ranks for name in rank.source.host.names})
-    out = {name: np.zeros(len(met.key)) for name in (COMPUTE, IDLE, SLOW_LINK, "wait", *names)}
-    had = {name: np.zeros(len(met.key)) for name in KINDS}
+    out = np.zeros(len(met.key))
     for place, rank in enumerate(ranks):
         mine = np.flatnonzero(met.rank == place)
-        if not len(mine):
-            continue
         row = met.row[mine]
-        line, held = rank.source.line, rank.source.host
-        ready, before, alike = _ready(rank), _previous(rank)[row], _previous(rank, alike=True)[row]
-        now = ready[row]
-        begun = np.minimum(np.where(before != NULL, line.call_end[before], _step_begin(rank, row)), now)
-        begun = np.where(free[met.key[mine]] & (alike != NULL), ready[alike], begun)
-        busy = intervals.union_of([line.compute, line.memcpy, intervals.union(line.comm_start, line.comm_end)])
-        out[COMPUTE][mine] = intervals.covered(line.compute, begun, now)
-        out["wait"][mine] = _waited(rank, begun, now)
-        if link is not None:
-            out[SLOW_LINK][mine] = _between(line.call_start, link.slower_ns[place], begun - 1, now)
-        for name, amounts in work_of_calls(rank).items():
-            had[name][mine] = _between(line.call_end, amounts, begun - 1, now)
-        for i, name in enumerate(held.names):
-            since = np.where(before != NULL, held.at_end[i, before], 0)
-            since = np.where(free[met.key[mine]] & (alike != NULL), held.at_start[i, alike], since)
-            out[name][mine] = held.at_start[i, row] - since
-        idle = now - begun - intervals.covered(busy, begun, now)
-        out[IDLE][mine] = idle
-    return out, had
-
-
-def _between(at: Ints, amounts: Ints, after: Ints, upto: Ints) -> Floats:
-    """Sum of the amounts whose moment is later than ``after`` and not later than ``upto``."""
-    order = np.argsort(at, kind="stable")
-    total = np.concatenate(([0], np.cumsum(amounts[order])))
-    moments = at[order]
-    found: Floats = (
-        total[np.searchsorted(moments, upto, side="right")] - total[np.searchsorted(moments, after, side="right")]
-    ).astype(np.float64)
-    return found
+        arrived, before, alike = ready(rank), _previous(rank)[row], _previous(rank, alike=True)[row]
+        now = arrived[row]
+        begun = np.minimum(np.where(before != NULL, rank.source.line.call_end[before], step_begin(rank, row)), now)
+        begun = np.where(free[met.key[mine]] & (alike != NULL), arrived[alike], begun)
+        out[mine] = _waited(rank, begun, now)
+    return out
 
 
 def _ratio(own: Floats, others: Floats) -> float | None:
@@ -225,18 +227,12 @@ def _ratio(own: Floats, others: Floats) -> float | None:
     return float(own.sum() / others.sum()) if others.sum() > 0 else None
 
 
-def _ready(rank: Measured) -> Ints:
-    """When each call could have begun, had its stream been free."""
-    ready = rank.source.host.ready_ns
-    return ready if len(ready) else rank.source.line.call_start
-
-
 def _when_ready(ranks: Sequence[Measured], met: Meetings) -> Meetings:
     """The meetings with the moments at which the ranks were ready in place of those at which their kernels began.
 
     A call that stands in its stream behind another begins when that is over, however early its data was there.
     """
-    early = [np.append(rank.source.line.call_start - _ready(rank), 0) for rank in ranks]
+    early = [np.append(rank.source.line.call_start - ready(rank), 0) for rank in ranks]
     base = np.concatenate(([0], np.cumsum([len(e) for e in early])))
     return replace(met, start=met.start - np.concatenate(early)[base[met.rank] + met.row])
 
@@ -273,14 +269,7 @@ def _free_of_the_one_before(ranks: Sequence[Measured], met: Meetings) -> Bools:
 def _lateness(met: Meetings) -> Floats:
     """Per entry, by how much the rank was later (earlier, below 0) than the middle of the others, in ns."""
     start = met.start.astype(np.float64)
-    order = np.lexsort((start, met.key))
-    ordered, place = start[order], np.empty(len(order), dtype=np.int64)
-    first, others = met.first[met.key], (np.diff(np.append(met.first, len(met.key))) - 1)[met.key]
-    place[order] = np.arange(len(order)) - first
-    # The middle one or two of the others: those behind the entry itself move up by one.
-    low, high = (others - 1) // 2, others // 2
-    middle = (ordered[first + low + (low >= place)] + ordered[first + high + (high >= place)]) / 2
-    late: Floats = start - middle
+    late: Floats = start - middle_of_the_others(start, met)
     return late
 
 
@@ -309,12 +298,6 @@ def _previous(rank: Measured, *, alike: bool = False) -> Ints:
     known = before >= first
     out[rows[known]] = rows[before[known]]
     return out
-
-
-def _step_begin(rank: Measured, row: Ints) -> Ints:
-    edges = rank.window.edges[:, 0]
-    at = np.searchsorted(edges, rank.source.line.call_start[row], side="right") - 1
-    return np.where(at >= 0, edges[np.maximum(at, 0)], rank.source.line.first)
 
 
 def _step_of(rank: Measured, row: Ints) -> Ints:

@@ -59,6 +59,38 @@ def test_a_slow_gpu_is_found_and_its_kernels_named(tmp_path: Path) -> None:
     assert late.late_us_per_step == pytest.approx(0.3 * compute, rel=0.15)
 
 
+SHARDED = [("torchtitan", "dp4"), ("torch", "dp4-zero3"), ("deepspeed", "dp4-zero3"), ("torchtitan", "dp8-rep2")]
+
+
+@pytest.mark.parametrize(("framework", "layout"), SHARDED)
+def test_a_slow_gpu_holds_gathers_and_reductions_up_once(tmp_path: Path, framework: str, layout: str) -> None:
+    """Gathers and reduce-scatters of one group wait for the same three tenths of compute: it is one lateness."""
+    found = job(tmp_path, framework, layout, Fault("slow_compute", 3, factor=1.3))
+    (late,) = found.stragglers
+    assert (late.rank, late.cause) == (3, "slower compute")
+    assert found.exposure is not None
+    compute = sorted(rank.compute_us for rank in found.exposure.by_rank)
+    assert late.late_us_per_step == pytest.approx(compute[-1] - compute[len(compute) // 2], abs=NOISE_US)
+
+
+@pytest.mark.parametrize(("framework", "layout"), SHARDED)
+def test_a_held_up_host_of_sharded_parameters_is_late_by_that_time(tmp_path: Path, framework: str, layout: str) -> None:
+    found = job(tmp_path, framework, layout, Fault("host_gap", 2, us=9_000))
+    (late,) = found.stragglers
+    assert (late.rank, late.cause) == (2, "host gap before launch")
+    assert late.late_us_per_step == pytest.approx(9_000, abs=1.1 * NOISE_US)
+
+
+def test_a_rank_that_is_late_in_two_dimensions_is_late_once(tmp_path: Path) -> None:
+    """Its tensor-parallel partner and its replicas wait for the same compute."""
+    found = job(tmp_path, "torchtitan", "tp2-dp4", Fault("slow_compute", 3, factor=1.3))
+    (late,) = found.stragglers
+    assert (late.rank, late.cause) == (3, "slower compute")
+    assert found.exposure is not None
+    compute = sorted(rank.compute_us for rank in found.exposure.by_rank)
+    assert late.late_us_per_step == pytest.approx(compute[-1] - compute[4], rel=0.05)
+
+
 def test_ranks_whose_steps_merely_vary_are_not_blamed(tmp_path: Path) -> None:
     """Every kernel of every rank varies by 4 %: all are last now and then, and none is a straggler."""
     for seed in range(3):

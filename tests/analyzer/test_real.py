@@ -96,6 +96,17 @@ def test_fsdp_on_four_h100_waits_far_more_than_it_transfers(shared: Path) -> Non
     assert dp.wait_us > 10 * dp.transfer_us
 
 
+def test_the_late_rank_of_that_job_costs_the_others_what_they_waited(shared: Path) -> None:
+    """Rank 2 never waits: what it is late by is the exposed waiting of each of the other three."""
+    found = analysed(shared, "torchtitan_fsdp4_2026")
+    (late,) = found.stragglers
+    assert found.exposure is not None
+    waiting = sum(cause.exposed_us for cause in found.exposure.causes if cause.cause == "waiting")
+    assert late.rank == 2
+    assert late.late_us_per_step == pytest.approx(waiting * 4 / 3, rel=0.02)
+    assert late.cause == "host gap before launch"
+
+
 def test_every_collective_of_dlrm_is_waiting_plus_transfer(shared: Path) -> None:
     found = analysed(shared, "hta/dlrm_8rank_v100")
     assert found.trust.clock.aligned
