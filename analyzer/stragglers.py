@@ -7,14 +7,22 @@ other's doing.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from analyzer import intervals
-from analyzer.capture_edge import at_edge, counted
+from analyzer.arrivals import (
+    entry_before,
+    free_of_the_one_before,
+    last_of_each,
+    lateness_of,
+    sets_of_ranks,
+    step_of,
+    symmetric,
+    waited_since,
+    when_ready,
+)
 from analyzer.intervals import Bools, Floats, Ints
 from analyzer.matching import Matching, Meetings
 from analyzer.measured import Measured
@@ -26,13 +34,11 @@ from analyzer.progress import (
     SLOW_LINK,
     Stretches,
     middle_of_the_others,
-    ready,
-    step_begin,
     stretches,
     waited_for,
 )
 from analyzer.work import more_work
-from heuristics.arrays import NULL, codes, ints
+from heuristics.arrays import NULL, ints
 
 EXPLAINS = 0.8
 """Share of its lateness that one cause must cover to be named; below it several things are at work."""
@@ -82,18 +88,18 @@ def stragglers(ranks: Sequence[Measured], matching: Matching, link: SlowLink | N
         matching: of the same ranks.
         link: where transfers are slow: that is no fault of the rank's compute.
     """
-    met = _counted(ranks, matching.meetings)
+    met = symmetric(ranks, matching.meetings)
     residual = (matching.clock.residual_us or 0.0) * 1000
     if not met.count:
         return []
-    sets = _members(met)
-    _, _, others = _last_of_each(met)
+    sets = sets_of_ranks(met)
+    _, _, others = last_of_each(met)
     arrived = met
-    met = _when_ready(ranks, met)
-    free = _free_of_the_one_before(ranks, met)
-    last, gap, _ = _last_of_each(met)
-    waited = _since_last_meeting(ranks, met, free)
-    lateness, before = _lateness(met), _entry_before(ranks, met)
+    met = when_ready(ranks, met)
+    free = free_of_the_one_before(ranks, met)
+    last, gap, _ = last_of_each(met)
+    waited = waited_since(ranks, met, free)
+    lateness, before = lateness_of(met), entry_before(ranks, met)
     goes_on = free & (before[last] != NULL)
     own = gap - np.maximum((waited - middle_of_the_others(waited, met))[last], 0.0)
     own -= np.where(goes_on, lateness[before[last]], 0.0)
@@ -114,7 +120,7 @@ def stragglers(ranks: Sequence[Measured], matching: Matching, link: SlowLink | N
             continue
         if float(lateness[met.rank == place].sum()) < HABIT * float(gap[mine].sum()):
             continue
-        in_steps = np.unique(_step_of(ranks[place], met.row[last[mine]]))
+        in_steps = np.unique(step_of(ranks[place], met.row[last[mine]]))
         out.append(
             Lateness(
                 rank=rank,
@@ -173,145 +179,9 @@ def document(found: Sequence[Lateness]) -> list[Straggler]:
     ]
 
 
-def _counted(ranks: Sequence[Measured], meetings: Meetings) -> Meetings:
-    """Symmetric collectives in the measured steps of all their ranks, without the one at the edge of the capture."""
-    met = counted(ranks, meetings)
-    keep = np.ones(met.count, dtype=np.bool_)
-    if (edge := at_edge(met)) != NULL:
-        keep[edge] = False
-    return met.where(keep) if met.count else met
-
-
-def _last_of_each(met: Meetings) -> tuple[Ints, Floats, Ints]:
-    """Per collective: the entry of the last to arrive, how much later than the middle of the others, all waits."""
-    order = np.lexsort((met.start, met.key))
-    ends = np.append(met.first[1:], len(met.key)) - 1
-    last = order[ends]
-    gap = met.start[last] - _middle_of_others(met.start.astype(np.float64), met, last)
-    waits = np.add.reduceat(met.start[last][met.key] - met.start, met.first)
-    return last, gap, waits
-
-
-def _middle_of_others(values: Floats, met: Meetings, without: Ints) -> Floats:
-    """Median over the entries of each collective, one of them left out."""
-    rest = np.ones(len(values), dtype=np.bool_)
-    rest[without] = False
-    key, value = met.key[rest], values[rest]
-    order = np.lexsort((value, key))
-    first = np.flatnonzero(np.diff(key, prepend=-1))
-    count = np.diff(np.append(first, len(key)))
-    ordered = value[order].astype(np.float64)
-    middle: Floats = (ordered[first + (count - 1) // 2] + ordered[first + count // 2]) / 2
-    return middle
-
-
-def _since_last_meeting(ranks: Sequence[Measured], met: Meetings, free: Bools) -> Floats:
-    """What each rank waited since the end of its last call on the same group (else the begin of its step), ns.
-
-    Where the ranks were free of that call (`_free_of_the_one_before`), since they were ready for it.
-    """
-    out = np.zeros(len(met.key))
-    for place, rank in enumerate(ranks):
-        mine = np.flatnonzero(met.rank == place)
-        row = met.row[mine]
-        arrived, before, alike = ready(rank), _previous(rank)[row], _previous(rank, alike=True)[row]
-        now = arrived[row]
-        begun = np.minimum(np.where(before != NULL, rank.source.line.call_end[before], step_begin(rank, row)), now)
-        begun = np.where(free[met.key[mine]] & (alike != NULL), arrived[alike], begun)
-        out[mine] = _waited(rank, begun, now)
-    return out
-
-
 def _ratio(own: Floats, others: Floats) -> float | None:
     """How many times the work of the others; None where there is nothing to compare."""
     return float(own.sum() / others.sum()) if others.sum() > 0 else None
-
-
-def _when_ready(ranks: Sequence[Measured], met: Meetings) -> Meetings:
-    """The meetings with the moments at which the ranks were ready in place of those at which their kernels began.
-
-    A call that stands in its stream behind another begins when that is over, however early its data was there.
-    """
-    early = [np.append(rank.source.line.call_start - ready(rank), 0) for rank in ranks]
-    base = np.concatenate(([0], np.cumsum([len(e) for e in early])))
-    return replace(met, start=met.start - np.concatenate(early)[base[met.rank] + met.row])
-
-
-def _entry_before(ranks: Sequence[Measured], met: Meetings) -> Ints:
-    """Per entry, the rank's entry in the meeting of its last call of that kind on the same group, -1 without one."""
-    out = np.full(len(met.key), NULL, dtype=np.int64)
-    for place, rank in enumerate(ranks):
-        mine = np.flatnonzero(met.rank == place)
-        entry = np.full(len(rank.counted) + 1, NULL, dtype=np.int64)
-        entry[met.row[mine]] = mine
-        before = _previous(rank, alike=True)[met.row[mine]]
-        out[mine] = np.where(before != NULL, entry[before], NULL)
-    return out
-
-
-def _free_of_the_one_before(ranks: Sequence[Measured], met: Meetings) -> Bools:
-    """Per meeting, whether the last call of its kind left the compute of half of its ranks or more alone.
-
-    It did where a rank computed beside it for half of its time, or was ready for this one before it was over
-    (asynchronous buckets). Who was late for it still is: that is no new lateness.
-    """
-    before = _entry_before(ranks, met)
-    beside = np.zeros(len(met.key), dtype=np.bool_)
-    for place, rank in enumerate(ranks):
-        line, mine = rank.source.line, met.rank == place
-        low, high = line.call_start[met.row[mine]], line.call_end[met.row[mine]]
-        beside[mine] = 2 * intervals.covered(line.compute, low, high) >= high - low
-    free = (before != NULL) & ((met.start < met.end[before]) | beside[before])
-    found: Bools = 2 * np.bincount(met.key, weights=free, minlength=met.count) >= np.bincount(met.key)
-    return found
-
-
-def _lateness(met: Meetings) -> Floats:
-    """Per entry, by how much the rank was later (earlier, below 0) than the middle of the others, in ns."""
-    start = met.start.astype(np.float64)
-    late: Floats = start - middle_of_the_others(start, met)
-    return late
-
-
-def _previous(rank: Measured, *, alike: bool = False) -> Ints:
-    """Per call, the row of a call before it on the same group, -1 for none.
-
-    The last one of the same primitive (``alike``), or the last of any that the rank did not compute beside: such a call
-    may have held it up.
-    """
-    line = rank.source.line
-    group = ints(rank.source.collectives, "group")
-    kind = codes(rank.source.collectives, "primitive")[0] if alike else np.zeros(len(group), dtype=np.int64)
-    rows = np.flatnonzero(line.call_end > line.call_start)
-    rows = rows[np.lexsort((line.call_start[rows], kind[rows], group[rows]))]
-    out = np.full(len(group), NULL, dtype=np.int64)
-    if not len(rows):
-        return out
-    low, high = line.call_start[rows], line.call_end[rows]
-    counts = (
-        np.ones(len(rows), dtype=np.bool_) if alike else 2 * intervals.covered(line.compute, low, high) < high - low
-    )
-    at = np.arange(len(rows))
-    new = np.concatenate(([True], (group[rows][1:] != group[rows][:-1]) | (kind[rows][1:] != kind[rows][:-1])))
-    first = np.maximum.accumulate(np.where(new, at, 0))
-    before = np.concatenate(([-1], np.maximum.accumulate(np.where(counts, at, -1))[:-1]))
-    known = before >= first
-    out[rows[known]] = rows[before[known]]
-    return out
-
-
-def _step_of(rank: Measured, row: Ints) -> Ints:
-    return np.searchsorted(rank.window.edges[:, 0], rank.source.line.call_start[row], side="right") - 1
-
-
-def _waited(rank: Measured, begun: Ints, now: Ints) -> Floats:
-    """Known waiting in calls that began between the two moments."""
-    line = rank.source.line
-    order = np.argsort(line.call_start, kind="stable")
-    upto = np.concatenate(([0], np.cumsum(np.maximum(rank.wait_ns[order], 0))))
-    at = line.call_start[order]
-    found: Floats = (upto[np.searchsorted(at, now)] - upto[np.searchsorted(at, begun)]).astype(np.float64)
-    return found
 
 
 def _cause(excess: dict[str, float], late: float) -> str | None:
@@ -346,12 +216,12 @@ def slow_link(ranks: Sequence[Measured], meetings: Meetings) -> SlowLink | None:
     Groups that move the same payload with the same primitive are compared by transfer alone, from the last arrival to
     the first departure. (Where slow groups meet is the slow link: the reasoning of C4, Dong et al. 2024, section 4.)
     """
-    met = _counted(ranks, meetings)
+    met = symmetric(ranks, meetings)
     if not met.count:
         return None
     first = met.first
     moved = np.minimum.reduceat(met.end, first) - np.maximum.reduceat(met.start, first)
-    members = _members(met)
+    members = sets_of_ranks(met)
     kind = np.stack((met.kind[first], _payloads(ranks, met), np.diff(np.append(first, len(met.key)))), axis=1)
     of_kind = np.unique(kind, axis=0, return_inverse=True)[1].ravel()
     slow, sound, slower = set[int](), set[int](), np.zeros(met.count, dtype=np.int64)
@@ -392,16 +262,6 @@ def _payloads(ranks: Sequence[Measured], met: Meetings) -> Ints:
     return np.array(
         [sizes[p][r] for p, r in zip(met.rank[first].tolist(), met.row[first].tolist(), strict=True)], dtype=np.int64
     )
-
-
-def _members(met: Meetings) -> Ints:
-    """A number per collective, equal for those of the same ranks."""
-    order = np.lexsort((met.rank, met.key))
-    rank, first = met.rank[order], met.first
-    bounds = np.append(first, len(rank)).tolist()
-    seen: dict[tuple[int, ...], int] = {}
-    found = [seen.setdefault(tuple(rank[a:b].tolist()), len(seen)) for a, b in itertools.pairwise(bounds)]
-    return np.array(found, dtype=np.int64)
 
 
 def late_steps(found: Lateness) -> str:
