@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import pickle
 import sqlite3
@@ -24,6 +25,7 @@ from parsers.errors import InputError
 from parsers.flight_recorder import Dump
 from parsers.nccl_log import NcclLog
 from parsers.nsys.arrow_store import checked
+from parsers.nsys.payload import Payloads
 from parsers.protobuf_wire import real
 from parsers.straggler_parquet import read_operations
 from parsers.tables import RankTrace
@@ -210,6 +212,33 @@ def test_a_printed_table_with_a_damaged_head(tmp_path: Path, head: bytes) -> Non
     with open_source(path) as source, pytest.raises(InputError) as caught:
         nsys.read(source)
     assert str(path) in str(caught.value)
+
+
+LAUNCHED = ("API Start (ns)", "API Dur (ns)", "Kernel Start (ns)", "Kernel Dur (ns)", "PID", "TID", "DevId")
+
+
+@pytest.mark.parametrize("damaged", [True, False])
+def test_kernels_without_the_column_of_names_keep_their_times(tmp_path: Path, damaged: bool) -> None:
+    path = tmp_path / "cuda_kern_exec_trace.csv"
+    with path.open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow((*LAUNCHED, "API Function", "Iernel Name" if damaged else "Kernel Name"))
+        table.writerow((10, 5, 100, 50, 144, 144, 0, "cudaLaunchKernel", "gemm"))
+        table.writerow((20, 5, 200, 60, 145, 145, 1, "cudaLaunchKernel", "gemm"))
+    traces = read(path)
+    assert [(row["dur_ns"], row["name"]) for trace in traces for row in trace.gpu_events.to_pylist()] == [
+        (50, "" if damaged else "gemm"),
+        (60, "" if damaged else "gemm"),
+    ]
+    said = "a table has no column 'Kernel Name': its kernels have no names"
+    assert all((said in trace.health.notes) is damaged for trace in traces)
+
+
+@pytest.mark.parametrize("number", [1e300, 2**200, -(2**70), "9" * 20, "0x" + "f" * 40, "9" * 400])
+def test_numbers_of_json_payloads_that_no_column_holds_are_none(number: Any) -> None:
+    payloads = Payloads(1)
+    payloads.from_json([json.dumps({"Peer rank": number, "Root": 3})])
+    assert payloads.columns["arg"].tolist() == [3]
 
 
 # -- summaries and published traces

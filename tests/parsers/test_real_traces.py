@@ -23,6 +23,7 @@ from parsers.settle import Settler
 from parsers.tables import RankTrace
 from tests.parsers.made import expected, seen
 
+QUIRKS = 48
 TABLES = ("gpu_events", "comm_records", "launches", "cpu_marks", "steps")
 
 
@@ -157,7 +158,9 @@ def test_cut_files_keep_what_they_hold(shared: Path, expect: dict[str, Any]) -> 
 
 
 def test_two_writers(shared: Path, expect: dict[str, Any]) -> None:
-    for trace in _pain(shared, "05_two_writers"):
+    traces = _pain(shared, "05_two_writers")
+    assert len(traces) == 2
+    for trace in traces:
         assert any(expect["05_two_writers"]["finding"] in note for note in trace.health.notes)
         assert not trace.health.complete
 
@@ -219,7 +222,9 @@ def quirk(shared: Path) -> Any:
 
 def test_every_quirk_reads(shared: Path) -> None:
     """All of them are sound or mended; the control has two kernels of compute and two of communication."""
-    for folder in sorted((shared / "data/quirks").glob("q*")):
+    folders = sorted((shared / "data/quirks").glob("q*"))
+    assert len(folders) == QUIRKS
+    for folder in folders:
         for path in expand([folder]).paths:
             (trace,) = read(path)
             assert trace.gpu_events.num_rows >= 2, folder

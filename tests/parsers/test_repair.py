@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Callable
 from typing import Any
@@ -228,9 +227,13 @@ def test_any_mutation_is_survived(read_text: ReadText, data: st.DataObject) -> N
             text[at:at] = data.draw(st.binary(max_size=20))
         else:
             text[at:at] = text[max(0, at - 200) : at]
-    traces: list[RankTrace] = []
-    with contextlib.suppress(InputError):  # the one error that a user may see
+    said, traces = "", []
+    try:
         traces = read_text(bytes(text))
+    except InputError as refused:  # the one error that a user may see
+        said = str(refused)
+    assert bool(said) is not bool(traces)
+    assert "\n" not in said
     for trace in traces:
         for table in (trace.gpu_events, trace.comm_records, trace.launches, trace.cpu_marks, trace.steps, trace.groups):
             table.validate(full=True)

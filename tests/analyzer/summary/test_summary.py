@@ -100,7 +100,9 @@ def test_every_field_survives_the_file(sample_traces: Path, tmp_path: Path) -> N
 
 
 def test_every_field_of_a_gpu_rank_survives_the_file(tmp_path: Path) -> None:
-    for path in sorted(write_job(tmp_path).glob("*.json*")):
+    paths = sorted(write_job(tmp_path).glob("*.json*"))
+    assert paths
+    for path in paths:
         found = summarized(str(path))
         for one, other in zip(found, from_table(to_table(found)), strict=True):
             same(one, other)
