@@ -277,6 +277,25 @@ def test_waiting_and_transfer_of_a_stage_are_apart_where_both_ends_are_there(tmp
     assert seen == {0: (1_500, 990, 200, 300, 2_010), 1: (1_500, 1_000, 200, 300, 2_000)}
 
 
+def test_gathers_and_reductions_that_wait_at_once_show_one_lateness(tmp_path: Path) -> None:
+    """Rank 3 computes 1,000 µs more in each step; a gather and a reduction on two streams wait for it together."""
+    ranks = [Writer(r, 4) for r in range(4)]
+    for rank in ranks:
+        longer = 1_000 if rank.rank == 3 else 0
+        for n in range(3):
+            b = 1_000.0 + n * 10_000
+            rank.step(n, b, 10_000)
+            rank.kernel(GEMM, b + 100, 4_000 + longer)
+            begin = b + 4_100 + longer
+            rank.collective("_allgather_base", begin, b + 5_300 - begin, 1_000_000, stream=20, lag=10)
+            rank.collective("allreduce", begin + 5, b + 5_400 - begin - 5, 9_000_000, stream=21, lag=10)
+            rank.kernel(GEMM, b + 5_500, 500)
+            rank.collective("allreduce", b + 6_100, 300, 9_000_000, stream=21, lag=10)
+    (late,) = analysed(tmp_path, ranks).stragglers
+    assert (late.rank, late.cause) == (3, "slower compute")
+    assert late.late_us_per_step == pytest.approx(1_000, abs=1)
+
+
 def test_one_rank_can_bound_its_waiting_from_below(tmp_path: Path) -> None:
     rank = Writer(0, 8)
     for n in range(3):
