@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from analyzer.cli import main
@@ -162,7 +163,16 @@ def test_real_gpu_jobs_come_back_as_they_were(case: str, shared: Path, tmp_path:
     assert after.exposure is not None
     assert before.exposure is not None
     # Clocks are set in whole nanoseconds, waiting therefore to within those of all calls.
-    assert replace(after.exposure, by_dimension={}, by_rank=[]) == replace(before.exposure, by_dimension={}, by_rank=[])
+    of_waiting: dict[str, Any] = {"by_dimension": {}, "by_rank": [], "causes": [], "prediction": []}
+    assert replace(after.exposure, **of_waiting) == replace(before.exposure, **of_waiting)
+    for part in ("causes", "prediction"):
+        rows = zip(getattr(after.exposure, part), getattr(before.exposure, part), strict=True)
+        for found, wanted in ((to_builtins(a), to_builtins(b)) for a, b in rows):
+            numbers = {key for key, value in wanted.items() if isinstance(value, float)}
+            assert {k: found[k] for k in numbers} == pytest.approx({k: wanted[k] for k in numbers}, abs=0.1)
+            assert {k: v for k, v in found.items() if k not in numbers} == {
+                k: v for k, v in wanted.items() if k not in numbers
+            }
     for name, time in before.exposure.by_dimension.items():
         again = after.exposure.by_dimension[name]
         assert (again.busy_us, again.exposed_us) == (time.busy_us, time.exposed_us)
