@@ -165,16 +165,26 @@ def interrupted(traces: Path, temporary: Path, number: signal.Signals, *words: s
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=obeying_signals,
     )
     time.sleep(1)
     limit = time.monotonic() + 60
     while not asleep_in_open(process.pid) and time.monotonic() < limit:
         time.sleep(0.05)
     os.killpg(process.pid, number) if number is signal.SIGINT else process.send_signal(number)
-    _, said = process.communicate(timeout=60)
+    try:
+        _, said = process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
     with pytest.raises(ProcessLookupError):  # nobody of its group is left
         os.killpg(process.pid, 0)
     return process.returncode, said.strip(), [path.name for path in temporary.iterdir()]
+
+
+def obeying_signals() -> None:
+    """A shell that starts the tests in the background lets them ignore Ctrl-C, and what they start as well."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def asleep_in_open(pid: int) -> bool:

@@ -152,6 +152,9 @@ def test_every_option_of_the_gate_has_an_example_that_is_run() -> None:
         "--dask",
         "--cache",
         "--cluster",
+        "--memory-limit",
+        "--max-expansion",
+        "--max-unpacked",
     }  # of every command, shown where they belong
     commands = {"check": check.command, "compare": compare.command} | {
         f"baseline {name}": command for name, command in baseline.command.commands.items()

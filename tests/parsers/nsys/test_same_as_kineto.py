@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from analyzer import Job, analyze
+from analyzer.model import Analysis
+from analyzer.pipeline import analyze
 from heuristics.communicators import joined
 from heuristics.label import label
 from parsers import read
@@ -124,8 +125,8 @@ def test_the_analysis_of_both_is_one_table(per_rank: bool, tmp_path: Path) -> No
     kineto = analyze([str(path) for path in write_kineto(tmp_path / "kineto")])
     nsys = analyze([str(path) for path in write_nsys(tmp_path / "nsys", torch=True, per_rank=per_rank)])
 
-    def rows(of: Job) -> list[dict[str, Any]]:
-        table = msgspec.to_builtins(of.document.collectives)
+    def rows(of: Analysis) -> list[dict[str, Any]]:
+        table = msgspec.to_builtins(of.collectives)
         columns = [name for name in SAME_ROW if per_rank or name != "link"]  # one report is of one host
         return sorted(({name: row[name] for name in columns} for row in table), key=str)
 
