@@ -576,3 +576,28 @@ def test_a_header_whose_end_is_not_found_is_looked_past(read_text: Read, size: i
 def test_floats_and_large_types_of_chakra() -> None:
     said = chakra_nodes._attribute(b"\x0a\x01a" + b"\x1d" + struct.pack("<f", 2.5))
     assert said == {"a": 2.5}
+
+
+@pytest.mark.parametrize(("dims", "types"), [(7, "TensorList"), ({"a": 1}, 7), ("[1", None), ([[8], 3], ["Int", 5])])
+def test_shapes_and_types_of_another_kind_say_nothing(read_text: Read, dims: Any, types: Any) -> None:
+    made = three_steps()
+    operator = next(event for event in made.events if event["name"] == "c10d::allreduce_")
+    operator["args"] = {"Input Dims": dims, "Input type": types}
+    (trace,) = read_text(made.text())
+    rows = [row for row in trace.comm_records.to_pylist() if row["name"] == "c10d::allreduce_"]
+    assert rows[0]["input_dims"] == ([[8], []] if isinstance(dims, list) else None)
+    assert rows[0]["input_types"] == (["Int", "5"] if isinstance(types, list) else None)
+    assert rows[1]["input_dims"] == [[1024], [], []]
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_damage_in_front_of_the_end_of_a_block_loses_itself_alone(read_text: Read) -> None:
+    for size in range(0, 700, 7):
+        made = three_steps()
+        made.events.append({"ph": "X", "cat": "unknown", "name": "x" * size, "pid": 1, "tid": 1, "ts": 1, "dur": 1})
+        text = made.text()
+        at = text.rindex('"dur"')
+        (trace,) = read_text(text[:at] + '"bad": inf, ' + text[at:])
+        assert trace.gpu_events.num_rows == 24
+        assert trace.health.events == 88
+        assert (trace.health.repaired, trace.health.dropped, trace.health.complete) == (1, 0, True)

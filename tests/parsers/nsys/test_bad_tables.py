@@ -26,7 +26,7 @@ from parsers.nsys.dynamic import own_layouts
 from parsers.nsys.json_store import json_store
 from parsers.nsys.marks import sizes_of
 from parsers.nsys.payload import Payloads
-from parsers.nsys.report import _run
+from parsers.nsys.report import _run, _to_terminal
 from parsers.nsys.schema import KERNELS, STRINGS
 from parsers.nsys.seats import Member
 from parsers.nsys.sqlite_store import SqliteStore, tables_of
@@ -34,7 +34,7 @@ from parsers.nsys.stats import table_store
 from parsers.nsys.store import records
 from parsers.source import open_source
 from tests.parsers.nsys.export import Export, grouped
-from tests.parsers.nsys.test_forms import report
+from tests.parsers.nsys.test_forms import facts, report
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"
 TEXT_OF_SUMMARY = b"Time (%),Total Time (ns),Instances,Name\n90.0,1000,3,gemm\n"
@@ -516,3 +516,34 @@ def test_a_disk_without_room_for_the_export_is_one_line(tmp_path: Path, monkeypa
     monkeypatch.setattr(Path, "open", full)
     with pytest.raises(InputError, match=r"cannot be unpacked \(No space left on device\); decompress it first \("):
         read(path)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_blocks_of_few_rows_give_the_same(tmp_path: Path, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = report().sqlite(tmp_path / "report.sqlite")
+    wanted = facts(read(path))
+    monkeypatch.setattr("parsers.nsys.sqlite_store.BLOCK_ROWS", rows)
+    assert facts(read(path)) == wanted
+
+
+def test_what_nsys_is_doing_is_told_on_a_terminal_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for terminal, said in ((False, ""), (True, "exporting ...\n")):
+        monkeypatch.setattr("sys.stderr.isatty", lambda terminal=terminal: terminal)
+        _to_terminal("exporting")
+        assert capsys.readouterr().err == said
+
+
+def test_copies_of_copies_of_a_node_lead_to_its_call_up_to_a_length(tmp_path: Path) -> None:
+    export = Export()
+    owner = export.process(500)
+    for node in range(1, 40):
+        export.add(
+            "CUDA_GRAPH_NODE_EVENTS", start=node, globalTid=owner | 500, graphNodeId=node, originalGraphNodeId=node + 1
+        )
+    launch = export.next_correlation(owner)
+    export.call(owner, 500, "cudaGraphLaunch_v10000", 80_000, 85_000, launch)
+    export.kernel(owner, ALL_REDUCE, 100_000, 109_000, node=1, correlation=launch)
+    (trace,) = read(export.sqlite(tmp_path / "report.sqlite"))
+    assert trace.gpu_events.column("dur_ns").to_pylist() == [9000]
