@@ -168,6 +168,8 @@ class Rows:
         """Where the lists of the ranks begin and end, and the values of all of them."""
         if name not in self._columns:
             column = whole(self._table.column(name))
+            if not pa.types.is_list(column.type):
+                raise TypeError(f"{name} holds {column.type} in place of lists")
             self._columns[name] = (numpy(column.offsets).tolist() if len(column) else [0], column.values)
         return self._columns[name]
 

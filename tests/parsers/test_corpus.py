@@ -263,6 +263,14 @@ def test_a_summary_whose_values_do_not_fit(sample_traces: Path, tmp_path: Path, 
         from_table(read_table(str(path)))
 
 
+def test_a_summary_whose_lists_are_something_else(sample_traces: Path) -> None:
+    table = summarized(Job(str(sample_traces / "ddp4" / "rank0.json.gz")))
+    place = table.schema.get_field_index("turns.start")
+    struct = pa.array([{"item": 1}] * table.num_rows)
+    with pytest.raises(InputError, match=r"a summary is damaged .*turns.start holds struct"):
+        from_table(table.set_column(place, "turns.start", struct))
+
+
 def test_a_summary_whose_pages_were_changed(sample_traces: Path, tmp_path: Path) -> None:
     path = tmp_path / "rank0.parquet"
     write_table(summarized(Job(str(sample_traces / "ddp4" / "rank0.json.gz"))), path)
