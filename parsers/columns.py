@@ -83,6 +83,8 @@ def _decimals(text: bytes, count: int) -> Ints | None:
         return None
     if len(values) != count:
         return None
+    if (np.abs(values) > _I64_MAX // _POWERS[decimals]).any():
+        return None
     scaled: Ints = values * _POWERS[decimals]
     return scaled
 

@@ -36,6 +36,9 @@ from tests.parsers.made import three_steps
         (b"1e999999999999999999", NULL),
         (b"-9e99999999", NULL),
         (b"9223372036854775807", NULL),
+        (b"9223372036854776.0", NULL),
+        (b"9223372036854775.0", 9223372036854775000),
+        (b"-9223372036854776.0", NULL),
     ],
 )
 def test_one_time_is_exact(written: bytes, ns: int) -> None:
