@@ -69,30 +69,35 @@ def by_level(results: Sequence[Result]) -> Table:
     return Table(("job", "truth", "a full", "b no descriptions", "c sizes only", "d kernels only"), rows)
 
 
-def excerpt(results: Sequence[Result]) -> str:
+def _share(every: int) -> str:
+    return f" Of the simulated jobs, every {every}th was measured." if every > 1 else ""
+
+
+def excerpt(results: Sequence[Result], every: int = 1) -> str:
     """What the README shows."""
     return "\n\n".join(
         [
             markdown(tables.summary([r for r in results if r.ranks == "all"])),
             "*Exact layout*: TP, CP, PP, DP and EP all right. What is neither right nor wrong is `null`. Sources: "
             + "; ".join(f"{name}: {text}" for name, text in SOURCES.items() if any(r.source == name for r in results))
-            + ". Full metadata, against what people do by hand:",
+            + f".{_share(every)} Full metadata, against what people do by hand:",
             markdown(tables.by_hand(results)),
             "Single ranks, confusion matrices, reliability and every case: [docs/accuracy.md](docs/accuracy.md).",
         ]
     )
 
 
-def document(results: Sequence[Result]) -> str:
+def document(results: Sequence[Result], every: int = 1) -> str:
     """The whole of docs/accuracy.md."""
-    return "\n\n".join(_parts(results)) + "\n"
+    return "\n\n".join(_parts(results, every)) + "\n"
 
 
-def _parts(results: Sequence[Result]) -> Iterator[str]:
+def _parts(results: Sequence[Result], every: int) -> Iterator[str]:
     yield "# How often the inferred layout is right"
     yield (
         "Written by `python -m benchmarks.accuracy --write`. Every answer is right, `null` or wrong; truths come from "
         "the programs that made the traces. Where two ZeRO stages have the same traffic, either is right."
+        + _share(every)
     )
     yield "\n".join(f"* **{name}**: {text}" for name, text in SOURCES.items() if any(r.source == name for r in results))
     yield "## Totals"

@@ -195,3 +195,11 @@ def test_results_come_back_from_disk_as_they_were(tmp_path: Path) -> None:
     append(tmp_path / "r.jsonl", some[1:])
     assert list(load(tmp_path / "r.jsonl")) == some
     assert list(load(tmp_path / "none.jsonl")) == []
+
+
+def test_a_sample_of_the_simulated_jobs_says_so() -> None:
+    simulated = [Case(str(n), "generated", entry=next(entries("quick"))) for n in range(9)]
+    real = [Case("real", "captured")]
+    assert [case.name for case in accuracy.sampled(iter([*simulated, *real]), 4)] == ["0", "4", "8", "real"]
+    assert "every 4th was measured" in report.document([], 4)
+    assert "was measured" not in report.document([], 1)
