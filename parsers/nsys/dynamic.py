@@ -42,9 +42,10 @@ def own_layouts(store: Store) -> dict[tuple[int, int], Layout]:
         if not isinstance(row["schemaId"], int) or not isinstance(row["idx"], int) or field not in FIELDS:
             continue
         kind = "<i4" if isinstance(row["type"], int) and row["type"] >= _STATIC_SCHEMA else _TYPES.get(row["type"])
-        if kind is not None:
+        offset = row["offset"] or 0
+        if kind is not None and isinstance(offset, int) and offset >= 0:
             place = fields.setdefault(row["schemaId"], {}).setdefault(row["idx"], set())
-            place.add((field, row["offset"] or 0, kind))
+            place.add((field, offset, kind))
     layouts: dict[tuple[int, int], Layout] = {}
     for schema, entries in fields.items():
         if len(sizes.get(schema, ())) == 1 and all(len(said) == 1 for said in entries.values()):

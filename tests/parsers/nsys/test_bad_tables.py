@@ -298,7 +298,7 @@ def test_a_damaged_table_of_a_recipe_is_one_line(tmp_path: Path) -> None:
 def test_layouts_that_contradict_or_overrun_are_not_used(tmp_path: Path) -> None:
     export = report()
 
-    def schema(number: int, size: int, *entries: tuple[int, str, int, int]) -> None:
+    def schema(number: int, size: int, *entries: tuple[int, str, object, int]) -> None:
         export.add("NVTX_PAYLOAD_SCHEMAS", domainId=1, schemaId=number, payloadSize=size)
         for index, name, offset, kind in entries:
             export.add(
@@ -317,6 +317,7 @@ def test_layouts_that_contradict_or_overrun_are_not_used(tmp_path: Path) -> None
     schema(902, 8, (0, size_of, 0, 22), (1, root, 8, 5))  # reaches past its end
     schema(903, 16, (0, size_of, 0, 22), (1, "Colour of the curtains", 8, 5))
     schema(904, 16, (0, size_of, 0, 9999))  # no type that is known
+    schema(905, 16, (0, size_of, b"\x08", 22))  # no number
     export.add("NVTX_PAYLOAD_SCHEMAS", domainId=1, schemaId=None, payloadSize=8)
     store = SqliteStore(export.sqlite(tmp_path / "report.sqlite"), "report")
     found = own_layouts(store)
