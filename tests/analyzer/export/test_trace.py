@@ -133,6 +133,24 @@ def test_identifiers_of_two_ranks_never_meet(job: Path, tmp_path: Path) -> None:
     assert len(launches) == 36
 
 
+def test_flows_and_external_ids_of_two_ranks_never_meet(job: Path, tmp_path: Path) -> None:
+    for rank in range(2):
+        own = json.loads((job / f"rank{rank}.json").read_text())
+        call = next(e for e in own["traceEvents"] if e.get("cat") == "cpu_op")
+        begin, end = call["ts"] + 1, call["ts"] + 2
+        call["args"] = {**call.get("args", {}), "External id": 41}
+        ends = {"cat": "ac2g", "name": "ac2g", "id": 7, "pid": call["pid"], "tid": call["tid"]}
+        own["traceEvents"] += [{"ph": "s", "ts": begin, **ends}, {"ph": "f", "bp": "e", "ts": end, **ends}]
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(own))
+    document = exported(tmp_path / "rank0.json", tmp_path / "rank1.json", "-o", tmp_path / "out.json")
+    flows = of(document, cat="ac2g")
+    assert sorted(e["ph"] for e in flows) == ["f", "f", "s", "s"]
+    assert len({e["id"] for e in flows}) == 2
+    assert len({e["id"] for e in flows if e["ph"] == "s"} & {e["id"] for e in flows if e["ph"] == "f"}) == 2
+    outside = [e["args"]["External id"] for e in document["traceEvents"] if "External id" in e.get("args", {})]
+    assert len(outside) == len(set(outside)) == 2
+
+
 def test_the_merged_trace_is_the_same_job(job: Path, tmp_path: Path) -> None:
     exported(job, "-o", tmp_path / "out.json.gz")
     before, after = analyze(job), analyze(tmp_path / "out.json.gz")
