@@ -1,7 +1,6 @@
 """The manual page, made from the help of every command.
 
-python -m benchmarks.manual            # exit 1 if docs/man/analyze.1 is out of date
-python -m benchmarks.manual --write
+`python -m benchmarks.docs --write` renews it.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def roff(text: str) -> str:
 
 def page() -> str:
     """The whole manual."""
-    context = click.Context(main, info_name="analyze")
+    context = click.Context(main, info_name="analyze", **main.context_settings)
     out = [
         '.\\" Made by python -m benchmarks.docs from the help of the commands.',
         '.TH ANALYZE 1 "" "commlens" "User Commands"',
@@ -68,7 +67,9 @@ def _command(name: str, command: click.Command, parent: click.Context, level: st
     for param in command.get_params(context):
         record = param.get_help_record(context)
         if record is not None and isinstance(param, click.Option):
-            out += [".TP", ".B " + roff(record[0]), roff(_plain(record[1]))]
+            # Click keeps the help option that a command was first asked for, with the names of that time.
+            names = ", ".join(context.help_option_names) if "--help" in param.opts else record[0]
+            out += [".TP", ".B " + roff(names), roff(_plain(record[1]))]
     out += _examples(command.epilog)
     if isinstance(command, click.Group):
         for inner, sub in command.commands.items():
