@@ -14,7 +14,7 @@ from parsers.tables import RankTrace
 KEY = "commlens_summary"
 """Key of the Parquet file's metadata; its value is `VERSION`."""
 
-VERSION = 5
+VERSION = 6
 """Of the columns; a summary of another version is not read."""
 
 _MAGIC = b"PAR1"

@@ -20,12 +20,12 @@ from analyzer.summary.capture import Capture
 from analyzer.summary.columns import SCHEMA, WITNESSES, Rows, numbers, packed, unpacked
 from analyzer.summary.host import Host, Tax
 from analyzer.summary.model import RankSummary
-from analyzer.summary.timing import packed_timing, unpacked_timing
 from analyzer.summary.turns import Turns
+from analyzer.summary.view import packed_view, unpacked_view, view_head
 from analyzer.summary.witness import packed_logs, packed_witnesses, unpacked_logs, unpacked_witness
 from heuristics.arrays import ints
 from heuristics.labelled import LabelStats
-from heuristics.view import Family, GroupView, RankView
+from heuristics.view import RankView
 from parsers import tables
 from parsers.columns import text_array
 from parsers.errors import InputError
@@ -62,38 +62,6 @@ class _Head:
     lost_launches: int
     early: tuple[int, int]
     streams: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class _Group:
-    """`GroupView` with its ranks as first, end and step where they are evenly spaced."""
-
-    size: int
-    spaced: tuple[int, int, int] | None
-    listed: tuple[int, ...] | None
-    name: str
-    desc: str
-    declared: bool
-
-
-@dataclass(frozen=True)
-class _View:
-    """`RankView` without its columns."""
-
-    rank: int
-    world_size: int
-    groups: tuple[_Group, ...]
-    families: tuple[Family, ...]
-    backward_after: bool
-    steps: int
-    actions: tuple[str, ...]
-    optimizer_seen: bool
-    has_backward: bool | None
-    runs_experts: bool
-    runs_embedding_bags: bool
-    fragment: bool
-    unseen: tuple[str, ...]
-    timed: bool
 
 
 def to_table(summaries: Sequence[RankSummary]) -> pa.Table:
@@ -153,7 +121,7 @@ def views_of(table: pa.Table) -> list[RankView]:
     """
     with _sound(), no_garbage_collection():
         rows = Rows(table)
-        return [_view(rows, row) for row in range(table.num_rows)]
+        return [unpacked_view(rows, row) for row in range(table.num_rows)]
 
 
 @contextmanager
@@ -167,19 +135,14 @@ def _sound() -> Iterator[None]:
 
 def _row(summary: RankSummary) -> pa.Table:
     identity = summary.identity
-    line, steps, view, gaps = summary.line, summary.steps, summary.view, summary.capture.launch_gap_ns
+    line, steps, gaps = summary.line, summary.steps, summary.capture.launch_gap_ns
     starts = {
         "steps.begin": steps.edges[:, 0],
         "steps.end": steps.edges[:, 1],
         "steps.number": steps.number,
         "steps.complete": steps.complete,
         "steps.launch_gap": np.empty(0) if gaps is None else gaps,
-        "view.family_of_call": view.family_of_call,
-        "view.sequence": view.sequence,
-        "view.phases": view.phases,
-        "view.attention_before": view.attention_before,
-        "view.backward_before": view.backward_before,
-        **packed_timing(view.timing),
+        **packed_view(summary.view),
         **_line(line, ints(summary.collectives, "ts_ns", 0)),
         "host.at_start": summary.host.at_start.ravel(),
         "host.during": (summary.host.at_end - summary.host.at_start).ravel(),
@@ -194,7 +157,7 @@ def _row(summary: RankSummary) -> pa.Table:
         "rank": _optional(identity.rank),
         "world_size": _optional(identity.world_size),
         "head": text_array([_json(_head(summary))]),
-        "view": text_array([_json(_view_head(view))]),
+        "view": text_array([_json(view_head(summary.view))]),
         **{name: numbers(values, SCHEMA.field(name).type.value_type) for name, values in starts.items()},
         **packed("groups.", summary.groups),
         **packed("collectives.", summary.collectives),
@@ -285,41 +248,7 @@ def _head(summary: RankSummary) -> _Head:
     )
 
 
-def _view_head(view: RankView) -> _View:
-    return _View(
-        rank=view.rank,
-        world_size=view.world_size,
-        groups=tuple(_group(group) for group in view.groups),
-        families=view.families,
-        backward_after=view.backward_after,
-        steps=view.steps,
-        actions=view.actions,
-        optimizer_seen=view.optimizer_seen,
-        has_backward=view.has_backward,
-        runs_experts=view.runs_experts,
-        runs_embedding_bags=view.runs_embedding_bags,
-        fragment=view.fragment,
-        unseen=view.unseen,
-        timed=view.timing is not None,
-    )
-
-
-def _group(group: GroupView) -> _Group:
-    spaced, listed = None, None
-    if isinstance(group.ranks, range):
-        spaced = (group.ranks.start, group.ranks.stop, group.ranks.step)
-    elif group.ranks is not None:
-        listed = tuple(group.ranks)
-    return _Group(group.size, spaced, listed, group.name, group.desc, group.declared)
-
-
-def _group_view(group: _Group) -> GroupView:
-    ranks = range(*group.spaced) if group.spaced is not None else group.listed
-    return GroupView(group.size, ranks, group.name, group.desc, group.declared)
-
-
 _HEADS = msgspec.json.Decoder(_Head)
-_VIEWS = msgspec.json.Decoder(_View)
 
 
 def _summary(rows: Rows, row: int) -> RankSummary:
@@ -341,7 +270,7 @@ def _summary(rows: Rows, row: int) -> RankSummary:
             head.step_source, edges, rows.ints("steps.number", row), rows.ints("steps.complete", row).astype(np.bool_)
         ),
         line=line,
-        view=_view(rows, row),
+        view=unpacked_view(rows, row),
         nccl_ns=head.nccl_ns,
         capture=Capture(
             head.libraries, head.flags, head.graphs, rows.ints("steps.launch_gap", row) if head.launches else None
@@ -373,30 +302,4 @@ def _host(rows: Rows, row: int, head: _Head, at: Ints) -> Host:
         head.early,
         head.streams,
         ready + at if len(ready) else ready,
-    )
-
-
-def _view(rows: Rows, row: int) -> RankView:
-    known = _VIEWS.decode(rows.text("view", row))
-    return RankView(
-        rank=known.rank,
-        world_size=known.world_size,
-        groups=tuple(_group_view(group) for group in known.groups),
-        families=known.families,
-        family_of_call=rows.ints("view.family_of_call", row),
-        sequence=rows.ints("view.sequence", row),
-        phases=rows.ints("view.phases", row),
-        attention_before=rows.ints("view.attention_before", row),
-        backward_before=rows.ints("view.backward_before", row).astype(np.bool_),
-        backward_after=known.backward_after,
-        steps=known.steps,
-        actions=known.actions,
-        optimizer_seen=known.optimizer_seen,
-        has_backward=known.has_backward,
-        runs_experts=known.runs_experts,
-        runs_embedding_bags=known.runs_embedding_bags,
-        fragment=known.fragment,
-        unseen=known.unseen,
-        ends_ns=rows.ints("collectives.ts_ns", row) + rows.ints("collectives.dur_ns", row, 0),
-        timing=unpacked_timing(rows, row) if known.timed else None,
     )

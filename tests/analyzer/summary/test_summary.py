@@ -18,6 +18,8 @@ from analyzer.summary.file import read_table, write_table
 from analyzer.summary.make import summarize
 from analyzer.summary.model import RankSummary
 from analyzer.summary.table import from_table, merged, to_table
+from benchmarks.synthesis.generate import simulate
+from benchmarks.synthesis.spec import Spec, Writing
 from heuristics.label import label
 from parsers import read
 from parsers.errors import InputError
@@ -108,6 +110,16 @@ def test_every_field_of_a_gpu_rank_survives_the_file(tmp_path: Path) -> None:
             same(one, other)
             assert one.line.on_gpu
             assert len(one.line.compute.start)
+
+
+def test_every_field_of_a_rank_without_step_marks_survives_the_file(tmp_path: Path) -> None:
+    spec = Spec.parse("megatron", "dp2", writing=Writing(step_marks=False))
+    simulate(spec).write(tmp_path, spec.writing)
+    for path in sorted(tmp_path.glob("rank*.json.gz")):
+        (one,) = summarized(str(path))
+        (other,) = from_table(to_table([one]))
+        assert one.view.steps_marked is False
+        same(one, other)
 
 
 def test_merged_summaries_are_the_ranks_one_after_the_other(tmp_path: Path) -> None:
