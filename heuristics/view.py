@@ -183,6 +183,20 @@ class RankView:
         """A group by its position; -1 stands for calls whose group is not known."""
         return self.groups[index] if index >= 0 else UNKNOWN_GROUP
 
+    def on_other_streams(self, group: int) -> list[Family]:
+        """Families on other groups that, like this one, have no name and as many members; none where it has a name.
+
+        Without names, groups are told apart by stream alone, and one group may use several: FSDP2 gathers on one stream
+        and scatters on another (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py), and since torch 2.8
+        synchronous calls run on the caller's stream (torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp).
+        """
+        own = self.group(group)
+        if own.identified:
+            return []
+        others = {f.group for f in self.families if f.group != group}
+        alike = {g for g in others if not self.group(g).identified and self.group(g).size == own.size}
+        return [family for family in self.families if family.group in alike]
+
     def on_group(self, group: int) -> list[Family]:
         """The families that use one group in the regular steps."""
         return list(self._of_group.get(group, ()))

@@ -57,16 +57,10 @@ def claims(view: RankView, group: int) -> list[Claim]:
 
 
 def _gathers_on_other_streams(view: RankView, group: int) -> list[Family]:
-    """Gathers of an unnamed group of as many ranks: without names, groups are told apart by stream alone.
-
-    FSDP2 gathers on one stream and scatters on another (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py), and
-    since torch 2.8 synchronous calls run on the caller's stream (torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp).
-    """
-    own = view.group(group)
-    if own.identified or not own.size:
+    """Gathers of tensors by unnamed groups of as many ranks; none where the calls do not say how many."""
+    if not view.group(group).size:
         return []
-    alike = [f for f in of(view.families, "all_gather") if f.is_tensor and f.group != group]
-    return [f for f in alike if view.group(f.group).size == own.size and not view.group(f.group).identified]
+    return [f for f in of(view.on_other_streams(group), "all_gather") if f.is_tensor]
 
 
 def is_statistic(view: RankView, family: Family) -> bool:

@@ -83,15 +83,11 @@ def _on_other_streams(view: RankView, group: int, families: list[Family]) -> lis
 
     Every primitive must be there: gathers of that size without reduce-scatters bring together keys and values.
     """
-    own = view.group(group)
-    if own.identified:
-        return []
-    same, primitives = {_said(f, own.size) for f in families}, {f.primitive for f in families}
+    members = view.group(group).size
+    same, primitives = {_said(f, members) for f in families}, {f.primitive for f in families}
     elsewhere: dict[int, list[Family]] = {}
-    for f in view.families:
-        there = view.group(f.group)
-        alike = f.group != group and f.role == "payload" and _said(f, own.size) in same
-        if alike and not there.identified and there.size == own.size:
+    for f in view.on_other_streams(group):
+        if f.role == "payload" and _said(f, members) in same:
             elsewhere.setdefault(f.group, []).append(f)
     return [f for found in elsewhere.values() if {f.primitive for f in found} == primitives for f in found]
 
