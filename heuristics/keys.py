@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from heuristics.arrays import NULL, code_of, codes, ints, lists
+from heuristics.columns import distinct
 from heuristics.view import SCALARS
 
 if TYPE_CHECKING:
@@ -16,14 +17,6 @@ if TYPE_CHECKING:
 
 _WIDTHS = (1, 2, 4, 8)
 """Bytes of an element."""
-
-
-def unique_rows(keys: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The distinct rows of a matrix, sorted, and which of them each row is."""
-    if not len(keys):
-        return keys, np.empty(0, dtype=np.int64)
-    unique, inverse = np.unique(keys, axis=0, return_inverse=True)
-    return unique, np.asarray(inverse, dtype=np.int64).ravel()
 
 
 def _payload(table: pa.Table) -> npt.NDArray[np.int64]:
@@ -55,9 +48,9 @@ def _elements_of_bytes(
         return out
     typed = np.unique(np.stack([group, payload], axis=1)[payload > SCALARS], axis=0)
     known = set(map(tuple, typed.tolist()))
-    cases, number = unique_rows(np.stack([group, size], axis=1)[open_])
+    example, number = distinct(group[open_], size[open_])
     found = []
-    for where, length in cases.tolist():
+    for where, length in zip(group[open_][example].tolist(), size[open_][example].tolist(), strict=True):
         fits = {length // width for width in _WIDTHS if length % width == 0 and (where, length // width) in known}
         few = length <= SCALARS * max(_WIDTHS)
         found.append(fits.pop() if len(fits) == 1 else length // max(_WIDTHS) if few else NULL)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from heuristics.arrays import NULL, code_of, codes, ints
-from heuristics.keys import call_keys, split_codes, unique_rows
+from heuristics.columns import distinct
+from heuristics.keys import call_keys, split_codes
 from heuristics.phases import AUTOGRAD_THREAD
 from heuristics.timing import timing_of
 from heuristics.view import (
@@ -59,10 +60,10 @@ def view(rank: LabelledRank, *, use_names: bool = True) -> RankView:
     autograd_calls = _inside_autograd(rank, launches)
     group, groups = _groups(rank, autograd_calls, use_names)
     keys, text = call_keys(table, group)
-    unique, family_of_call = unique_rows(keys)
+    example, family_of_call = distinct(*keys.T)
     window = order[step[order] == regular[-1]] if len(regular) else order
     bounds = _window(rank, launches[window], regular)
-    families = _families(table, unique, family_of_call, phase, autograd_calls, step, regular, text)
+    families = _families(table, keys[example], family_of_call, phase, autograd_calls, step, regular, text)
     return RankView(
         rank=NULL if rank.trace.identity.rank is None else rank.trace.identity.rank,
         world_size=rank.trace.identity.world_size or 0,
@@ -71,7 +72,7 @@ def view(rank: LabelledRank, *, use_names: bool = True) -> RankView:
         family_of_call=family_of_call,
         sequence=family_of_call[window],
         phases=phase[window],
-        attention_before=_attention_before(rank, since[window], launches[window], window, bounds[0]),
+        attention_before=_attention_before(rank, since[window], launches, window, bounds[0]),
         backward_before=backward_before[window],
         backward_after=bool(_marks_between(autograd, launches[window][-1:], np.array([bounds[1]])).any()),
         steps=len(regular),
@@ -239,10 +240,9 @@ def _groups(
     stream, message = ints(rank.collectives, "stream"), primitive == code_of(names, "send_recv")
     layered = np.isin(stream, stream[message & autograd_calls])
     stream = np.where(message, np.where(layered, NULL - 1, NULL), stream)
-    streams = np.stack([of_call, stream], axis=1)
-    apart, number = unique_rows(streams[anonymous])
+    example, number = distinct(of_call[anonymous], stream[anonymous])
+    sizes = [groups[group].size if group >= 0 else 0 for group in of_call[anonymous][example].tolist()]
     of_call[anonymous] = len(groups) + number
-    sizes = [groups[group].size if group >= 0 else 0 for group in apart[:, 0].tolist()]
     return of_call, (*groups, *(GroupView(size, None, "", "", declared=False) for size in sizes))
 
 
@@ -294,7 +294,7 @@ def _named_times(rank: LabelledRank, wanted_name: Callable[[str, bool], bool]) -
 def _attention_before(
     rank: LabelledRank,
     since: npt.NDArray[np.int64],
-    upto: npt.NDArray[np.int64],
+    launches: npt.NDArray[np.int64],
     window: npt.NDArray[np.int64],
     begin: int,
 ) -> npt.NDArray[np.int64]:
@@ -306,10 +306,10 @@ def _attention_before(
     """
     attention = _named_times(rank, is_attention)
     if not rank.trace.on_gpu:
-        return _marks_between(attention, since, upto)
+        return _marks_between(attention, since, launches[window])
     every = ints(rank.collectives, "ts_ns")
     starts = np.maximum.accumulate(every[window])
-    earlier = every[_launch_times(rank.collectives) < upto[:1]]
+    earlier = every[launches < launches[window][:1]]
     first = np.minimum(starts[:1], max(begin, int(earlier.max(initial=begin))))
     return _marks_between(attention, np.concatenate([first, starts[:-1]]), starts)
 

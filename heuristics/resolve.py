@@ -140,16 +140,11 @@ def _placed(
         targets.setdefault(claims[n].group, set()).add(group)
     # What else runs on the stream of one group belongs to it, unless another dimension claims it.
     along = {group: next(iter(to)) for group, to in targets.items() if len(to) == 1}
-    dims = {n: claim.dim for n, claim in enumerate(claims)}
-    open_to = {claims[n].group: dims[n] for n in found}
-    apart = {
-        index
-        for n, claim in enumerate(claims)
-        if n not in found and dims[n] != open_to.get(claim.group)
-        for index in claim.families
-    }
+    owner = {claims[n].group: claims[n].dim for n in found}
+    others = [c for n, c in enumerate(claims) if n not in found and c.dim != owner.get(c.group)]
+    stay = {index for claim in others for index in claim.families}
     families = tuple(
-        _on(view, f, on.get(f.index, f.group if f.index in apart else along.get(f.group, f.group)))
+        _on(view, f, on.get(f.index, f.group if f.index in stay else along.get(f.group, f.group)))
         for f in view.families
     )
     return replace(view, families=families, doubtful=frozenset(doubtful.values()))

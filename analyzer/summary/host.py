@@ -189,8 +189,7 @@ def _ready(rank: LabelledRank, work: GpuWork, line: Timeline) -> Ints:
     """When each call could have begun: streams of communication queue calls whose data has long been there."""
     asked = ints(rank.collectives, "launch_ts_ns")
     # Copies around a call run on its own stream, and stand in it behind the call before.
-    stream = ints(rank.trace.gpu_events, "stream")
-    computes = np.logical_or.reduce([stream == own for own in compute_streams(rank)] or [np.zeros(len(stream), bool)])
+    computes = np.isin(ints(rank.trace.gpu_events, "stream"), compute_streams(rank))
     rows = np.flatnonzero((work.role == GpuRole.COMPUTE) & (work.end > work.start) & computes)
     if not line.on_gpu or not rank.trace.launches.num_rows or not len(rows):
         return line.call_start.copy()
