@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from heuristics.labelled import LabelledRank
 
 NO_PROMISE = 0.8
-"""Most that a reading without sizes and without any witness of groups is worth."""
+"""Most confidence of a layout of which something stays open: no sizes and no groups, a dimension that the source does
+not show, an undecided degree."""
 
 ENOUGH_RANKS = 64
 """Ranks looked at where every rank of a mesh says the same."""
@@ -74,7 +75,7 @@ def _without(layout: Layout, hidden: Collection[str]) -> Layout:
     return replace(
         layout,
         dimensions=MappingProxyType(verdicts),
-        confidence=min(layout.confidence, 0.8),
+        confidence=min(layout.confidence, NO_PROMISE),
         tp=None if "tp" in hidden else layout.tp,
         cp=None if "cp" in hidden else layout.cp,
         ep=None if "ep" in hidden else layout.ep,
@@ -88,8 +89,8 @@ def infer_views(ranks: Sequence[RankView]) -> Inference:
         from heuristics.kernels_only.layout import infer_from_times  # few jobs need it
 
         found, ranks = infer_from_times(ranks)
-        return _capped(_by_roles(marked_off_mesh(resolved(ranks)))) if ranks else found
-    return _by_roles(marked_off_mesh(resolved(ranks)))
+        return _capped(_by_roles(ranks)) if ranks else found
+    return _by_roles(ranks)
 
 
 def _capped(found: Inference) -> Inference:
@@ -101,6 +102,7 @@ def _capped(found: Inference) -> Inference:
 
 def _by_roles(ranks: Sequence[RankView]) -> Inference:
     """From the roles of the calls on each group, rank by rank."""
+    ranks = marked_off_mesh(resolved(ranks))
     by_behaviour: dict[int, Roles] = {}
     seen = []
     for view in ranks:
@@ -129,13 +131,7 @@ def _by_roles(ranks: Sequence[RankView]) -> Inference:
 
 def _layout(seen: Sequence[Seen], found: Degrees, plan: Schedule, undecided: Mapping[str, str]) -> Layout:
     known = found.known()
-    stage = _sharding(seen, found, plan)
-    if stage is None and found.dp.value and not undecided and all(s.view.has_backward is False for s in seen):
-        stage = Sharding(0, (0,), "no backward runs and nothing gathers parameters: every replica holds its own")
-    if stage is not None and stage.stage == 0 and "all_gather" in undecided.get("dp", ""):
-        stage = Sharding(
-            None, (0, 1, 2), f"{undecided['dp']} calls per step are unexplained and may bring parameters back"
-        )
+    stage = _sharding(seen, found, plan, undecided)
     hybrid = found.replicate is not None and (found.replicate or 1) > 1
     dp = found.dp.value
     sharded = stage.stage if stage is not None else None
@@ -158,7 +154,7 @@ def _layout(seen: Sequence[Seen], found: Degrees, plan: Schedule, undecided: Map
         rank_order=_order(seen),
         recompute=_recompute(seen),
         grad_reduce_dtype=_gradient_dtype(seen),
-        confidence=round(confidence if len(known) == len(DIMENSIONS) else min(confidence, 0.8), 4),
+        confidence=round(confidence if len(known) == len(DIMENSIONS) else min(confidence, NO_PROMISE), 4),
         source="both" if any(g.desc for s in seen for g in s.view.groups) else "behaviour",
         dimensions=MappingProxyType({dim: _verdict(dim, getattr(found, dim), seen, stage, plan) for dim in DIMENSIONS}),
         alternatives=alternatives([(s.view, s.roles) for s in seen], found, sharded),
@@ -168,7 +164,18 @@ def _layout(seen: Sequence[Seen], found: Degrees, plan: Schedule, undecided: Map
     )
 
 
-def _sharding(seen: Sequence[Seen], found: Degrees, plan: Schedule) -> Sharding | None:
+def _sharding(seen: Sequence[Seen], found: Degrees, plan: Schedule, undecided: Mapping[str, str]) -> Sharding | None:
+    """The stage that the claimed calls show, unless unexplained ones may bring parameters back."""
+    stage = _claimed_sharding(seen, found, plan)
+    if stage is None and found.dp.value and not undecided and all(s.view.has_backward is False for s in seen):
+        return Sharding(0, (0,), "no backward runs and nothing gathers parameters: every replica holds its own")
+    if stage is not None and stage.stage == 0 and "all_gather" in undecided.get("dp", ""):
+        reason = f"{undecided['dp']} calls per step are unexplained and may bring parameters back"
+        return Sharding(None, (0, 1, 2), reason)
+    return stage
+
+
+def _claimed_sharding(seen: Sequence[Seen], found: Degrees, plan: Schedule) -> Sharding | None:
     """The stage that the ranks agree on; the undecided verdict if none decides."""
     alike = {id(s.axes.dense): s for s in seen if s.axes.dense is not None}  # ranks of one behaviour share the claim
     again = [claim for s in seen for claim in s.roles.of("dp", "parameter_regather")]
