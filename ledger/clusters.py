@@ -6,7 +6,6 @@ Speeds are those of one GPU in one direction, decimal GB/s: half of what vendors
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 from ledger.errors import LedgerError
 from ledger.files import Config, construct, names_a_file, read_mapping
+from ledger.names import meant, spelled
 
 LINK_TYPES = ("nvlink", "xgmi", "pcie", "ib", "roce", "efa", "tcp")
 
@@ -241,12 +241,11 @@ def cluster(name: str) -> Cluster:
     Raises:
         LedgerError: no such preset; the message offers the closest names.
     """
-    key = name.strip().lower().replace("_", "-").replace(" ", "-")
+    key = spelled(name)
     known = _ALIASES.get(key, key)
     if known in CLUSTERS:
         return CLUSTERS[known]
-    close = difflib.get_close_matches(key, [*CLUSTERS, *_ALIASES], n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(close)}?" if close else "`analyze clusters` lists the known ones"
+    hint = meant(key, [*CLUSTERS, *_ALIASES], "`analyze clusters` lists the known ones")
     raise LedgerError(f"unknown cluster {name!r}; {hint}", key="cluster")
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from ledger.errors import LedgerError
+from ledger.names import meant
 
 
 @dataclass(frozen=True)
@@ -147,8 +147,7 @@ def family(profile: str) -> str:
     try:
         return FAMILY[profile]
     except KeyError:
-        close = difflib.get_close_matches(profile, FAMILY, n=2, cutoff=0.5)
-        hint = f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(FAMILY)}"
+        hint = meant(profile, FAMILY, f"known: {', '.join(FAMILY)}", most=2)
         raise LedgerError(f"unknown profile {profile!r}; {hint}", key="profile") from None
 
 

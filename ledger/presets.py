@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from types import MappingProxyType
 
 from ledger.errors import LedgerError
 from ledger.model import BIASES, MLASpec, ModelSpec, MoESpec
+from ledger.names import meant, spelled
 
 
 def _llama(name: str, layers: int, hidden: int, ffn: int, heads: int, kv_heads: int, vocab: int) -> ModelSpec:
@@ -121,10 +121,10 @@ def preset(name: str) -> ModelSpec:
     Raises:
         LedgerError: no such preset; the message offers the closest names.
     """
-    key = name.strip().lower().replace("_", "-").replace(" ", "-")
+    key = spelled(name)
     try:
         return PRESETS[key]
     except KeyError:
-        close = difflib.get_close_matches(key, [known for known in PRESETS if known], n=3, cutoff=0.4)
-        hint = f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(str(each) for each in PRESETS)}"
+        listed = f"known: {', '.join(str(each) for each in PRESETS)}"
+        hint = meant(key, (known for known in PRESETS if known), listed, cutoff=0.4)
         raise LedgerError(f"unknown model {name!r}; {hint}", key="model") from None
