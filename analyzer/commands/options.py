@@ -151,6 +151,18 @@ def output(*formats: str) -> Callable[[F], F]:
     return decorate
 
 
+def ledger_profile(default: str) -> Callable[[F], F]:
+    """``--ledger-profile``."""
+    return click.option(
+        "--ledger-profile",
+        default=default,
+        show_default=True,
+        metavar="NAME",
+        shell_complete=completing.profiles,
+        help="Whose traffic to predict.",
+    )
+
+
 def model(*, required: bool = False) -> Callable[[F], F]:
     """``--model``."""
     return click.option(
@@ -222,14 +234,7 @@ _READING = (
     cluster,
     click.option("--steps", type=StepRange(), help="Measure these steps only, both ends included."),
     click.option("--ignore-names", is_flag=True, help="Infer from behaviour alone: group names are not read."),
-    click.option(
-        "--ledger-profile",
-        default="auto",
-        show_default=True,
-        metavar="NAME",
-        shell_complete=completing.profiles,
-        help="Whose traffic to predict.",
-    ),
+    ledger_profile("auto"),
     click.option("--strict", is_flag=True, help="Any repair, cut file or missing rank is an error (exit code 3)."),
     *_LOADING,
 )

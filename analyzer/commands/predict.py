@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from analyzer.commands import completing, options
+from analyzer.commands import options
 
 if TYPE_CHECKING:
     from ledger.clusters import Cluster
@@ -26,14 +26,7 @@ Examples:
 @click.option(
     "--layout", required=True, metavar="LAYOUT", help="Degrees, tp8-cp1-pp16-dp128[-ep1]; those left out are 1."
 )
-@click.option(
-    "--ledger-profile",
-    default="textbook",
-    show_default=True,
-    metavar="NAME",
-    shell_complete=completing.profiles,
-    help="Whose traffic to predict.",
-)
+@options.ledger_profile("textbook")
 @click.option(
     "--zero-stage", type=click.IntRange(0, 3), default=0, show_default=True, help="What data parallelism shards."
 )

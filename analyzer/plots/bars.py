@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analyzer.details import Details, Missing
-from analyzer.plots.theme import COLOURS, HATCH, INK, PAPER, NothingToShowError, canvas, label, legend_below, style
+from analyzer.details import Details
+from analyzer.plots.theme import COLOURS, HATCH, INK, PAPER, canvas, label, legend_below, style, there
 from analyzer.plots.ticks import named, time_axis
 
 if TYPE_CHECKING:
@@ -24,9 +24,7 @@ def step_anatomy(job: Details, ax: Axes | None = None) -> Figure:
     Raises:
         NothingToShowError: there is no time to divide.
     """
-    found = job.anatomy
-    if isinstance(found, Missing):
-        raise NothingToShowError(found.reason)
+    found = there(job.anatomy)
     shown = np.unique(np.linspace(0, len(found.ranks) - 1, min(len(found.ranks), MOST_BARS)).round().astype(int))
     us = found.us[shown]
     with style():

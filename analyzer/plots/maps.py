@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analyzer.details import Details, Missing
-from analyzer.details.model import ComputeRatios
+from analyzer.details import Details
 from analyzer.intervals import Floats
-from analyzer.plots.theme import ON_DARK, ON_LIGHT, PAPER, WIDTH, NothingToShowError, canvas, inside, style
+from analyzer.plots.theme import ON_DARK, ON_LIGHT, PAPER, WIDTH, NothingToShowError, canvas, inside, style, there
 from analyzer.plots.ticks import bytes_said, named
 
 if TYPE_CHECKING:
@@ -40,9 +39,7 @@ def traffic_matrix(job: Details, ax: Axes | None = None) -> Figure:
     from matplotlib.colors import LogNorm
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
-    found = job.traffic
-    if isinstance(found, Missing):
-        raise NothingToShowError(found.reason)
+    found = there(job.traffic)
     high = float(found.sent_bytes.max())
     low = max(float(found.sent_bytes[found.sent_bytes > 0].min()), high / RANGE)
     cut = bool((found.sent_bytes[found.sent_bytes > 0] < low).any())
@@ -65,7 +62,7 @@ def rank_step_heatmap(job: Details, ax: Axes | None = None) -> Figure:
     Raises:
         NothingToShowError: there is nothing to compare.
     """
-    found = _ratios(job)
+    found = there(job.ratios)
     with style():
         rows, columns = found.ratio.shape
         height = min(max(rows * (_SIDE if rows <= 16 else 0.12), 0.8), 7.0) + 0.9
@@ -82,7 +79,7 @@ def stage_replica_heatmap(job: Details, ax: Axes | None = None) -> Figure:
     Raises:
         NothingToShowError: stages and replicas are not known, or there is one of each.
     """
-    found = _ratios(job)
+    found = there(job.ratios)
     if found.grid is None:
         raise NothingToShowError("there is one pipeline stage and one replica, or they are not known")
     with style():
@@ -102,9 +99,7 @@ def expert_load(job: Details, ax: Axes | None = None) -> Figure:
     """
     from matplotlib.colors import TwoSlopeNorm
 
-    found = job.experts
-    if isinstance(found, Missing):
-        raise NothingToShowError(found.reason)
+    found = there(job.experts)
     with style():
         rows, columns = found.load.shape
         figure, ax = canvas(ax, min(max(rows * _SIDE, 0.8), 6.0) + 1.0, min(max(columns * 0.62, 3.2) + 2.0, WIDTH))
@@ -115,12 +110,6 @@ def expert_load(job: Details, ax: Axes | None = None) -> Figure:
         named(ax, "y", found.layers, "layer")
         _bar(figure, ax, image, "× mean")
     return figure
-
-
-def _ratios(job: Details) -> ComputeRatios:
-    if isinstance(job.ratios, Missing):
-        raise NothingToShowError(job.ratios.reason)
-    return job.ratios
 
 
 def _slow(figure: Figure, ax: Axes, ratio: Floats) -> None:

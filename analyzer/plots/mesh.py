@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from analyzer.details import Details, Missing
+from analyzer.details import Details
 from analyzer.details.model import Mesh
-from analyzer.plots.theme import DIMENSIONS, INK, PAPER, QUIET, RULE, WIDTH, NothingToShowError, inside, style
+from analyzer.plots.theme import DIMENSIONS, INK, PAPER, QUIET, RULE, WIDTH, NothingToShowError, inside, style, there
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,9 +36,7 @@ def layout_mesh(job: Details, ax: Axes | None = None, dim: str | None = None) ->
     Raises:
         NothingToShowError: there are no groups to draw.
     """
-    found = job.mesh
-    if isinstance(found, Missing):
-        raise NothingToShowError(found.reason)
+    found = there(job.mesh)
     dims = list(found.dims) if ax is None else [dim or next(iter(found.dims), "")]
     if not dims or any(d not in found.dims for d in dims):
         raise NothingToShowError("no group of ranks is known for any dimension")

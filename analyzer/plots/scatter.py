@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analyzer.details import Details, Missing
-from analyzer.plots.theme import DIMENSIONS, INK, PAPER, QUIET, NothingToShowError, canvas, style
+from analyzer.details import Details
+from analyzer.plots.theme import DIMENSIONS, INK, PAPER, QUIET, canvas, style, there
 from analyzer.plots.ticks import bytes_said
 
 if TYPE_CHECKING:
@@ -36,9 +36,7 @@ def bandwidth_scatter(job: Details, ax: Axes | None = None) -> Figure:
     Raises:
         NothingToShowError: no call has both a size and a time.
     """
-    found = job.bandwidths
-    if isinstance(found, Missing):
-        raise NothingToShowError(found.reason)
+    found = there(job.bandwidths)
     with style():
         figure, ax = canvas(ax, 4.2)
         ordered = sorted(found, key=lambda one: -sum(one.calls))

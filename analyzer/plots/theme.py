@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from analyzer.details import Missing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+T = TypeVar("T")
 
 DIMENSIONS = {
     "tp": "#0072b2",
@@ -91,6 +95,17 @@ _STYLE: Any = {
 
 class NothingToShowError(Exception):
     """This input does not show what the picture is of; the message says why."""
+
+
+def there(found: T | Missing) -> T:
+    """What there is to draw.
+
+    Raises:
+        NothingToShowError: there is nothing, for this reason.
+    """
+    if isinstance(found, Missing):
+        raise NothingToShowError(found.reason)
+    return found
 
 
 @contextmanager

@@ -23,10 +23,9 @@ def time_axis(ax: Axes, longest_us: float, what: str = "") -> float:
 
 def bytes_said(value: float) -> str:
     """A round number of bytes."""
-    for scale, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if value >= scale:
-            return f"{value / scale:g} {name}"
-    return f"{value:g} B"
+    units = (fmt.GIGABYTES, fmt.MEGABYTES, fmt.KILOBYTES)
+    unit = next((unit for unit in units if value >= unit.scale), fmt.BYTES)
+    return f"{value / unit.scale:g} {unit.name}"
 
 
 def named(ax: Axes, axis: str, names: Sequence[object], title: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analyzer.details import Details, Missing
+from analyzer.details import Details
 from analyzer.details.model import Lane, Turn, WorstCall
 from analyzer.intervals import Floats
 from analyzer.plots.theme import (
@@ -21,10 +21,10 @@ from analyzer.plots.theme import (
     QUIET,
     TIMES,
     WIDTH,
-    NothingToShowError,
     canvas,
     inside,
     style,
+    there,
 )
 from analyzer.plots.ticks import time_axis
 
@@ -42,9 +42,7 @@ def pipeline_timeline(job: Details, ax: Axes | None = None) -> Figure:
     Raises:
         NothingToShowError: there is no pipeline, or not all of one was read.
     """
-    found = job.pipeline
-    if isinstance(found, Missing):
-        raise NothingToShowError(found.reason)
+    found = there(job.pipeline)
     with style():
         figure, ax = canvas(ax, 1.2 + 0.62 * len(found.lanes))
         scale = time_axis(ax, found.span_us, f"step {found.step},")
@@ -78,9 +76,7 @@ def worst_collectives(job: Details, ax: Axes | None = None, which: int | None = 
     Raises:
         NothingToShowError: no collective has a time of its own.
     """
-    found = job.worst
-    if isinstance(found, Missing):
-        raise NothingToShowError(found.reason)
+    found = there(job.worst)
     with style():
         if ax is not None:
             figure, ax = canvas(ax, 0)
