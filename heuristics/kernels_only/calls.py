@@ -46,20 +46,22 @@ class Calls:
     @cached_property
     def primitives(self) -> npt.NDArray[np.str_]:
         """Per call, its primitive."""
-        names = np.array([*(f.primitive for f in self.view.families), ""])
-        return names[self.view.family_of_call[self.row]]
+        return self._said("primitive")
 
     @cached_property
     def dtypes(self) -> npt.NDArray[np.str_]:
         """Per call, the dtype that the kernel's name says; empty where it says none."""
-        names = np.array([*(f.dtype for f in self.view.families), ""])
-        return names[self.view.family_of_call[self.row]]
+        return self._said("dtype")
 
     @cached_property
     def libraries(self) -> npt.NDArray[np.str_]:
         """Per call, the library that its kernel belongs to."""
-        names = np.array([*(f.library for f in self.view.families), ""])
-        return names[self.view.family_of_call[self.row]]
+        return self._said("library")
+
+    def _said(self, field: str) -> npt.NDArray[np.str_]:
+        """Per call, a word of its family."""
+        words = np.array([*(getattr(family, field) for family in self.view.families), ""])
+        return words[self.view.family_of_call[self.row]]
 
     @cached_property
     def streams(self) -> npt.NDArray[np.int64]:
