@@ -10,7 +10,7 @@ import pytest
 
 from analyzer.model import Analysis
 from analyzer.pipeline import analyze
-from tests.analyzer.time_files import GEMM, KERNEL, Writer, analysed
+from tests.analyzer.time_files import GEMM, KERNEL, Writer, analysed, gpipe
 
 SEND_RECV = KERNEL.format("SendRecv")
 
@@ -80,30 +80,6 @@ def test_stages_of_inference_follow_each_other(
     assert found.layout.confidence < 0.9
 
 
-def one_after_another(stages_: int, microbatches: int, forward: float, backward: float) -> list[Writer]:
-    """GPipe with one receive in front of each pass of the whole batch."""
-    ranks = []
-    for r in range(stages_):
-        rank = Writer(r, stages_)
-        turn = (microbatches + stages_ - 1) * forward
-        span = turn + (microbatches + stages_ - 1) * backward
-        for n in range(2):
-            b = 1_000.0 + n * (span + 300)
-            rank.step(n, b, span + 300)
-            if r:
-                rank.collective("recv", b + 20, r * forward - 30, 70_000, stream=28, group=f"s{r}", ranks=[r - 1, r])
-            for i in range(microbatches):
-                rank.kernel(GEMM, b + (r + i) * forward, forward)
-            behind = stages_ - 1 - r
-            if behind:
-                at, wait = b + (r + microbatches) * forward, behind * (forward + backward) - 10
-                rank.collective("recv", at, wait, 70_000, stream=28, group=f"s{r + 1}", ranks=[r, r + 1])
-            for i in range(microbatches):
-                rank.kernel(GEMM, b + turn + (behind + i) * backward, backward)
-        ranks.append(rank)
-    return ranks
-
-
 @pytest.mark.parametrize(
     ("count", "microbatches", "forward", "backward"),
     [(2, 5, 800.0, 1_500.0), (3, 16, 90.0, 200.0), (6, 6, 500.0, 500.0)],
@@ -111,7 +87,7 @@ def one_after_another(stages_: int, microbatches: int, forward: float, backward:
 def test_stages_of_training_work_longer_than_the_next(
     tmp_path: Path, count: int, microbatches: int, forward: float, backward: float
 ) -> None:
-    found = analysed(tmp_path, one_after_another(count, microbatches, forward, backward))
+    found = analysed(tmp_path, gpipe(count, microbatches, forward, backward, lead=20, slack=300))
     assert (found.layout.pp, found.layout.microbatches) == (count, microbatches)
     assert stages(found) == {str(r): r for r in range(count)}
     assert found.layout.pp_schedule is None  # GPipe and 1F1B take the same time

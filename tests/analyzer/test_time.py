@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from analyzer.model import Analysis, Finding
-from tests.analyzer.time_files import GEMM, Writer, analysed
+from tests.analyzer.time_files import GEMM, Writer, analysed, gpipe
 
 
 def causes(found: Analysis) -> dict[str, float]:
@@ -210,29 +210,8 @@ def test_waiting_in_receives_is_bubble(
     tmp_path: Path, stages: int, microbatches: int, forward: int, backward: int
 ) -> None:
     """GPipe: the receives of the first forward and of the first backward pass wait for the stages before and behind."""
-    ranks = []
-    for r in range(stages):
-        rank = Writer(r, stages)
-        turn = (microbatches + stages - 1) * forward
-        span = turn + (microbatches + stages - 1) * backward
-        for n in range(2):
-            b = 1_000.0 + n * (span + 400)
-            rank.step(n, b, span + 400)
-            if r:
-                rank.collective(
-                    "recv", b + 40, r * forward - 50, 70_000, stream=28, group=f"s{r - 1}", ranks=[r - 1, r]
-                )
-            for i in range(microbatches):
-                rank.kernel(GEMM, b + (r + i) * forward, forward)
-            behind = stages - 1 - r
-            if behind:
-                at = b + (r + microbatches) * forward
-                length = behind * (forward + backward) - 10
-                rank.collective("recv", at, length, 70_000, stream=28, group=f"s{r}", ranks=[r, r + 1])
-            for i in range(microbatches):
-                rank.kernel(GEMM, b + turn + (behind + i) * backward, backward)
-        ranks.append(rank)
-    found = analysed(tmp_path, ranks)
+    span = (microbatches + stages - 1) * (forward + backward)
+    found = analysed(tmp_path, gpipe(stages, microbatches, forward, backward, lead=40, slack=400))
     assert found.pipeline is not None
     ideal = (stages - 1) / (microbatches + stages - 1)
     assert found.pipeline.bubble_fraction.observed == pytest.approx(ideal, rel=0.01)

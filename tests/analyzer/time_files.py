@@ -92,3 +92,34 @@ def analysed(folder: Path, ranks: Sequence[Writer]) -> Analysis:
     for rank in ranks:
         (folder / f"rank{rank.rank}.json").write_text(rank.text())
     return analyze(folder)
+
+
+def gpipe(
+    stages: int, microbatches: int, forward: float, backward: float, *, lead: float, slack: float
+) -> list[Writer]:
+    """Two steps of GPipe, a rank per stage, with one receive in front of each pass of the whole batch.
+
+    The first receive begins ``lead`` µs into the step and ends 10 µs early, as the other does; the step ends with
+    ``slack`` µs of nothing.
+    """
+    ranks = []
+    for r in range(stages):
+        rank = Writer(r, stages)
+        turn = (microbatches + stages - 1) * forward
+        span = turn + (microbatches + stages - 1) * backward
+        for n in range(2):
+            b = 1_000.0 + n * (span + slack)
+            rank.step(n, b, span + slack)
+            if r:
+                wait = r * forward - lead - 10
+                rank.collective("recv", b + lead, wait, 70_000, stream=28, group=f"s{r}", ranks=[r - 1, r])
+            for i in range(microbatches):
+                rank.kernel(GEMM, b + (r + i) * forward, forward)
+            behind = stages - 1 - r
+            if behind:
+                at, wait = b + (r + microbatches) * forward, behind * (forward + backward) - 10
+                rank.collective("recv", at, wait, 70_000, stream=28, group=f"s{r + 1}", ranks=[r, r + 1])
+            for i in range(microbatches):
+                rank.kernel(GEMM, b + turn + (behind + i) * backward, backward)
+        ranks.append(rank)
+    return ranks
