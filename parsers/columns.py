@@ -6,8 +6,9 @@ would import pandas, which costs more than reading a small trace.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from decimal import ROUND_HALF_EVEN, Decimal
+from decimal import MAX_PREC, ROUND_HALF_EVEN, Context, Decimal
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ NULL = -(2**63)
 
 _I64_MAX = 2**63 - 1
 _POWERS = np.array([1000, 100, 10, 1], dtype=np.int64)
+_EXACT = Context(prec=MAX_PREC)  # with the usual 28 digits a longer number would be rounded twice
+_LONE_MINUS = re.compile(rb"-(?!\d)")  # NumPy reads it as 0
 
 
 def integers(values: Sequence[Any]) -> Ints:
@@ -48,7 +51,8 @@ def nanoseconds(text: bytes, count: int) -> Ints:
     """Microseconds as written to integer nanoseconds, exactly.
 
     A double holds microseconds since the epoch, or since boot after 52 days, only to some nanoseconds; the digits hold
-    them all. Finer digits are rounded to the nearest nanosecond; what is no number becomes `NULL`.
+    them all. Finer digits are rounded to the nearest nanosecond, halves to the even one; what is no number becomes
+    `NULL`.
 
     Args:
         text: the numbers, with commas between them (``b"12.345,7"``).
@@ -67,6 +71,8 @@ def _decimals(text: bytes, count: int) -> Ints | None:
     data = np.frombuffer(text, np.uint8)
     commas = np.flatnonzero(data == ord(","))
     if len(commas) != count - 1 or data.max(initial=48) > ord("9") or data.min(initial=48) < ord(","):
+        return None
+    if b"-" in text and _LONE_MINUS.search(text):
         return None
     ends = np.append(commas, len(text))
     lengths = ends - np.append(0, commas + 1)
@@ -93,7 +99,8 @@ def nanosecond(raw: bytes) -> int:
     """One time, as `nanoseconds` reads it."""
     try:
         value = Decimal(raw.strip(b'" ').decode("ascii"))
-        number = int((value * 1000).to_integral_value(ROUND_HALF_EVEN)) if value.copy_abs() < 2**63 else NULL
+        small = value.copy_abs() < 2**63
+        number = int(_EXACT.multiply(value, 1000).to_integral_value(ROUND_HALF_EVEN)) if small else NULL
     except (ArithmeticError, UnicodeDecodeError, ValueError):
         return NULL
     return number if NULL < number <= _I64_MAX else NULL

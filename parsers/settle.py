@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Iterator
+from itertools import islice
 from typing import Generic, TypeVar
 
 import msgspec
@@ -24,6 +25,7 @@ _NEAR_BYTES = 4096  # nearly every event is shorter
 _FRUITLESS_BYTES = 8 * 2**20  # text followed in vain, beyond twice what was read, after which none is followed far
 _REPAIR_BYTES = 2**20  # text that is tried for one element, in all
 _GIVE_UP_BYTES = 4 * 2**20  # an element larger than this is given up
+_TRUNCATED = "Input data was truncated"  # what the decoder says of JSON that is sound as far as it goes
 _LOOK_AHEAD = 16  # bytes that must follow what is judged
 
 _EVENT_KEY = rb'\{\s*"(?:ph|cat|name|pid|tid|ts|dur|id|args|s|bp)"\s*:'
@@ -159,8 +161,29 @@ class Settler(Generic[Batch]):
             text = self._sound(start, end)
             if text is not None:
                 return end, text, True
+            if far and end < 0 and self._is_cut(start):
+                self._damage.cut = True
+                borders = []  # it needs no mending: only its end is missing
         end, text = self._mend(start, [end, *borders] if end > 0 else borders, resume)
         return end, text, text is not None
+
+    def _is_cut(self, start: int) -> bool:
+        """Whether the file ends inside the element at ``start``, which is sound as far as it goes."""
+        window = self._window
+        if not window.eof or self._damage.cut:
+            return False
+        self._fruitless += window.fill - start
+        return self._is_begun(window.text(start, window.fill))
+
+    def _is_begun(self, text: bytes) -> bool:
+        """Whether a text is the sound beginning of a value, and no more."""
+        try:
+            self._check(b"[" + text)
+        except msgspec.DecodeError as error:
+            return str(error) == _TRUNCATED
+        except RecursionError:
+            pass
+        return False
 
     def _is_hopeless(self) -> bool:
         """Whether so much was lost that trying hard with every further event would only cost time."""
@@ -231,12 +254,24 @@ class Settler(Generic[Batch]):
             ends.append(match.end(1))
             if len(ends) == (1 if self._is_hopeless() else _JOINS):
                 break
-        if resume < 0:
-            closed = _CLOSED.search(window.buf, start, window.fill)
-            if closed:
-                ends.append(closed.end(1))
-                resume = closed.end(1)
+        if resume < 0 and (window.eof or window.fill - start >= _GIVE_UP_BYTES):  # else more may follow
+            closed = self._closed(start)
+            if closed >= 0:
+                ends.append(closed)
+                resume = closed
         return ends, window.fill if resume < 0 else resume
+
+    def _closed(self, start: int) -> int:
+        """The end of the last event: the first place that looks like one after which the document is sound, else the
+        first; -1 for none."""
+        window = self._window
+        first = -1
+        for match in islice(_CLOSED.finditer(window.buf, start, window.fill), _JOINS):
+            rest = b'{"":0' + window.text(match.end(), window.fill)  # the keys behind the events
+            if self._reads(rest) or self._is_begun(rest):
+                return match.end(1)
+            first = match.end(1) if first < 0 else first
+        return first
 
     def _mend(self, start: int, ends: list[int], resume: int) -> tuple[int, bytes | None]:
         """Mend the element at ``start``, trying its possible ends, or give it up; where to go on, and its text."""

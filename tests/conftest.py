@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.examples import load_profile
+
 ROOT = Path(__file__).resolve().parents[1]
 
 os.environ["COLUMNS"] = "100"  # the width of the terminal decides where lines wrap
 os.environ.pop("FORCE_COLOR", None)
+
+load_profile()
 
 
 @pytest.fixture(scope="session")

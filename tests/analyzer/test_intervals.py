@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer import intervals
@@ -54,7 +54,6 @@ def test_covered_counts_the_moments_inside_a_window(parts: list[tuple[int, int]]
     assert found.tolist() == [len({t for t in moments(parts) if low <= t < low + length})]
 
 
-@settings(deadline=None)
 @given(st.lists(pieces, min_size=1, max_size=4), pieces, st.integers(0, LAST // 2), st.integers(1, LAST // 2))
 def test_shares_are_equal_and_sum_to_the_time_that_is_not_hidden(
     parts: list[list[tuple[int, int]]], hidden: list[tuple[int, int]], low: int, length: int
@@ -75,7 +74,6 @@ def test_shares_are_equal_and_sum_to_the_time_that_is_not_hidden(
         assert row == pytest.approx(wanted, abs=2 ** len(parts))
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(pieces, st.integers(0, 2)), min_size=1, max_size=5), pieces)
 def test_two_level_shares_divide_among_owners_before_parts(
     owned: list[tuple[list[tuple[int, int]], int]], hidden: list[tuple[int, int]]

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer import pipeline
 from analyzer.model import Analysis, to_json
 from parsers.errors import InputError
 from tests.analyzer.kineto_files import ddp_trace
+from tests.examples import examples
 
 Document = dict[str, Any]
 Analyse = Callable[..., Analysis]
@@ -70,7 +71,7 @@ USUAL = [("all_reduce", 4.0, 1600.0)]
 # -- order
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(15)
 @given(st.randoms(use_true_random=False), st.booleans())
 def test_the_order_of_events_changes_nothing(tmp_path: Path, rng: random.Random, ties: bool) -> None:
     document = ddp_trace(0)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from heuristics.arrays import NULL
 from heuristics.nesting import above_any, first_inside, nearest, outermost, parents
+from tests.examples import examples
 
 
 def _parents(rows: list[tuple[int, int, int]]) -> list[int]:
@@ -51,7 +52,7 @@ def _stacks(draw: st.DrawFn) -> list[tuple[int, int, int]]:
 
 
 @given(_stacks())
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_parents_are_those_of_a_stack(rows: list[tuple[int, int, int]]) -> None:
     if not rows:
         return

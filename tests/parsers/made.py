@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 from parsers.tables import RankTrace
@@ -139,11 +139,11 @@ def three_steps(**more: Any) -> TraceMaker:
 
 
 def _ns(event: Event, key: str, base: int = 0) -> int:
-    return base + int(Decimal(str(event[key])) * 1000)
+    return base + round(Fraction(str(event[key])) * 1000)  # a fraction is rounded to the nearest, halves to even
 
 
 def expected(document: dict[str, Any] | list[Event]) -> dict[str, list[Any]]:
-    """A second reader: the whole document by `json`, loops, decimals; only for what a few columns say."""
+    """A second reader: the whole document by `json`, loops, fractions; only for what a few columns say."""
     events = document if isinstance(document, list) else document["traceEvents"]
     base = 0 if isinstance(document, list) else int(document.get("baseTimeNanoseconds") or 0)
     gpu = {"kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation", "cuda_sync", "Kernel", "Memcpy", "Memset"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from decimal import ROUND_HALF_EVEN, Decimal
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,12 @@ from tests.parsers.made import three_steps
         (b"1e3", 1_000_000),
         (b"1.0004", 1000),
         (b"1.0006", 1001),
+        (b"135556.78999999998", 135556790),
+        (b"1.0005", 1000),
+        (b"1.0015", 1002),
+        (b"1.00050000000000000000000000000000000000001", 1001),  # more digits than a decimal context keeps
+        (b"-", NULL),
+        (b"1e-400000000", 0),
         (b'"7.25"', 7250),
         (b"NaN", NULL),
         (b"null", NULL),
@@ -58,6 +65,19 @@ def test_times_from_the_shortest_form_of_doubles(values: list[float]) -> None:
     texts = [repr(value).encode() for value in values]
     expected = [nanosecond(text) for text in texts]
     assert nanoseconds(b",".join(texts), len(texts)).tolist() == expected
+
+
+@given(st.lists(st.text("0123456789.-/eE+", max_size=24), min_size=1))
+def test_any_text_is_read_alike_alone_and_among_others(values: list[str]) -> None:
+    texts = [value.encode() for value in values]
+    assert nanoseconds(b",".join(texts), len(texts)).tolist() == [nanosecond(text) for text in texts]
+
+
+@given(st.from_regex(r"\A-?(0|[1-9][0-9]{0,30})(\.[0-9]{1,60})?([eE][+-]?[0-9]{1,2})?\Z"))
+def test_a_time_is_the_fraction_that_its_text_says(written: str) -> None:
+    exact = round(Fraction(written) * 1000)
+    said = nanosecond(written.encode())
+    assert said == (exact if abs(exact) < 2**63 else NULL)
 
 
 def test_integers_take_what_writers_make_of_numbers() -> None:

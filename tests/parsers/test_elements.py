@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from parsers import window as window_module
@@ -19,6 +19,7 @@ from parsers.lexing import scan, value_end
 from parsers.settle import Settler
 from parsers.source import BLOCK_BYTES, Source
 from parsers.window import Damage
+from tests.examples import examples
 from tests.parsers.made import LAYOUTS
 
 _DECODER = msgspec.json.Decoder(list[Any])
@@ -49,7 +50,7 @@ value = st.recursive(
     max_leaves=6,
 )
 event = st.dictionaries(st.sampled_from(["ph", "cat", "name", "ts", "dur", "args", "pid"]) | text, value, max_size=5)
-SETTINGS = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SETTINGS = examples(30)
 
 
 def source_of(data: bytes, piece: int = 1 << 20) -> Source:
@@ -113,6 +114,41 @@ def test_a_cut_loses_only_the_event_it_cuts(events: list[Any], layout: str, data
         assert stream.damage.cut
         assert stream.damage.dropped <= 1
         assert stream.damage.repaired == 0
+
+
+@pytest.mark.parametrize(
+    ("event", "at"),
+    [
+        ({"ph": "X", "args": {"l": [{"n": 1}]}, "z": 0}, b"]}"),  # as the end of a document has it
+        ({"ph": "X", "args": [{"n": 1}], "z": 0}, b"}]"),  # as the end of a bare array
+        ({"ph": "X", "args": [{"n": 1}], "z": 0}, b'"z":'),  # as a key after the events
+        ({"ph": "X", "},{},{": {"},{": None, "},{},{": [{"},{},{": None}]}}, b"]}"),
+        ({"ph": "X", "args": {"l": ["},{},{"]}}, b"{},{"),
+        ({"ph": "X", "args": {"l": [{"ph": 1}, {"ph": 2}]}, "z": 0}, b"]}"),
+    ],
+)
+@pytest.mark.parametrize("size", [64, 1 << 19])
+@pytest.mark.parametrize("before", [0, 3])
+def test_a_cut_that_looks_like_the_end_is_told(
+    event: Any, at: bytes, size: int, before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(window_module, "BLOCK_BYTES", size)
+    sound = [{"ph": "X", "name": str(number)} for number in range(before)]
+    text = LAYOUTS["compact"]({"traceEvents": [*sound, event], "traceName": "t"}).encode()
+    cut = text.index(at, text.rindex(b'{"ph":"X"')) + len(at)
+    found, stream = read(text[:cut])
+    assert found[:before] == sound
+    assert stream.damage.cut
+    assert stream.damage.dropped == 1
+
+
+def test_a_broken_last_event_is_no_cut(block: int) -> None:
+    text = b'{"traceEvents":[{"ph":"X"},{"ph":"X","args":[{"n":1}],"m":%s}],"baseTimeNanoseconds":7}'
+    for middle in (b'"x"y"', b"[}", b"{]}"):
+        found, stream = read(text % middle)
+        assert found[0] == {"ph": "X"}
+        assert not stream.damage.cut
+        assert header_of(stream) == {"baseTimeNanoseconds": 7}
 
 
 def _whole_before(text: bytes, at: int) -> int:

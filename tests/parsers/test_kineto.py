@@ -8,11 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from parsers.errors import InputError
 from parsers.tables import COMM_RECORDS, CPU_MARKS, GPU_EVENTS, GROUPS, LAUNCHES, STEPS, RankTrace
+from tests.examples import examples
 from tests.parsers.made import LAYOUTS, TraceMaker, expected, seen, three_steps
 
 ReadText = Callable[..., list[RankTrace]]
@@ -36,7 +37,7 @@ def test_every_layout_gives_the_same_rows(read_text: ReadText, layout: str, bare
     assert trace.format == "kineto"
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(20)
 @given(st.randoms(use_true_random=False), st.sampled_from(sorted(LAYOUTS)))
 def test_the_order_of_keys_and_events_does_not_matter(read_text: ReadText, rng: random.Random, layout: str) -> None:
     job = three_steps()

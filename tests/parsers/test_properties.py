@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from parsers.errors import InputError
 from parsers.tables import RankTrace
+from tests.examples import examples
 from tests.parsers.made import TraceMaker, expected, seen
 from tests.parsers.strategies import damaged, plain, shuffled, traces, written
 
 ReadText = Callable[..., list[RankTrace]]
 
-QUICK = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = examples(40)
 
 
 @QUICK
@@ -26,6 +27,17 @@ def test_a_sound_trace_is_read_as_json_has_it(read_text: ReadText, data: st.Data
     assert seen(trace) == expected(document)
     assert (trace.health.repaired, trace.health.dropped, trace.health.complete) == (0, 0, True)
     assert trace.health.events == len(document["traceEvents"])
+
+
+def test_a_time_written_with_the_error_of_a_double_is_the_nearest_nanosecond(read_text: ReadText) -> None:
+    trace = TraceMaker()
+    trace.kernel("k", 135456.789 + 100.001, 0.2)
+    trace.kernel("k", 0.0625, 0.0635)  # 62.5 ns and 63.5 ns: halves go to the even one
+    assert '"ts": 135556.78999999998,' in trace.text()
+    (found,) = read_text(trace.text())
+    assert found.gpu_events["ts_ns"].to_pylist() == [135_556_790, 62]
+    assert found.gpu_events["dur_ns"].to_pylist() == [200, 64]
+    assert seen(found) == expected(trace.document())
 
 
 @QUICK

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from parsers import repair as kinds
@@ -15,6 +15,7 @@ from parsers.errors import InputError
 from parsers.lexing import value_end
 from parsers.repair import repair, retouch
 from parsers.tables import RankTrace
+from tests.examples import examples
 from tests.parsers.made import LAYOUTS, seen, three_steps
 
 ReadText = Callable[..., list[RankTrace]]
@@ -63,7 +64,7 @@ def test_what_has_no_reading_is_not_invented(text: bytes) -> None:
     assert repair(text).text is None
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(
     st.recursive(
         st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
@@ -212,7 +213,7 @@ def test_the_last_good_time_is_that_of_the_last_event_read(read_text: ReadText) 
     assert "the file is cut off: events after the last one read are missing" in trace.health.notes
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(100)
 @given(st.data())
 def test_any_mutation_is_survived(read_text: ReadText, data: st.DataObject) -> None:
     text = bytearray(three_steps().text().encode())
