@@ -197,9 +197,10 @@ def rendered(c: Comparison, form: str, output: str, location: str, *, verbose: b
 
         return workflow_commands(c).encode()
     if form == "html":
-        from analyzer.reporters.comparison_html import comparison_html
+        from analyzer.reporters.comparison_page import comparison_report
+        from analyzer.reporters.html import page
 
-        return comparison_html(c).encode()
+        return page(comparison_report(c)).encode()
     from analyzer.reporters.comparison import comparison_markdown, comparison_sections
 
     if form == "md":

@@ -60,8 +60,9 @@ def attribute(baseline: Record, current: Record) -> Attribution | None:
 
 
 def _order(names: set[str]) -> list[str]:
-    dims = [f"exposed.{dim}" for dim in DIM_ORDER]
-    return [name for name in ("compute", *dims, "wait", "bubble", "launch gaps", "other") if name in names]
+    """In the order of a reader; a part that only a baseline of another version knows stands last, so that sums hold."""
+    known = ("compute", *(f"exposed.{dim}" for dim in DIM_ORDER), "wait", "bubble", "launch gaps", "other")
+    return [*(name for name in known if name in names), *sorted(names - set(known))]
 
 
 Key = tuple[str, str, int | None, str | None, str, str | None]

@@ -42,6 +42,9 @@ INK, QUIET, RULE, PAPER = "#1c2430", "#5a6572", "#c9d1d9", "#fefefe"
 ON_DARK, ON_LIGHT = "#ffffff", "#101010"
 """Text inside coloured areas, which no page swaps."""
 
+MORE, LESS = "#c0392b", "#2e8b57"
+"""What a comparison found worse and better; the sign is always written beside them."""
+
 HATCH = {"wait": "////", "bubble": "\\\\"}
 
 LABELS = {

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -204,6 +205,11 @@ def test_a_closed_pipe_is_silent(job: Path) -> None:
     result = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, timeout=120)
     assert result.stderr == ""
     assert result.stdout.startswith("Trust")
+
+
+def test_the_package_can_be_run_as_a_module() -> None:
+    done = subprocess.run([sys.executable, "-m", "analyzer", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"analyze, version {version('commlens')}\n"
 
 
 @pytest.mark.parametrize("option", ["--version", "--help"])

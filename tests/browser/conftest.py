@@ -12,10 +12,12 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from analyzer.details import Details
 from analyzer.options import Options
 from analyzer.pipeline import examine
+from analyzer.reporters.comparison_page import comparison_report
 from analyzer.reporters.html import page as html_page
 from analyzer.reporters.report import hang_page, report
 from heuristics.hang import hang_report
 from parsers import read
+from tests.analyzer.gate.runs import hostile_comparison
 from tests.analyzer.report_files import hostile_job, hung_job
 
 FLAGS = (
@@ -45,7 +47,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def pages(sample_traces: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A captured pipeline, a job whose every name is an attack, and a job that hangs."""
+    """A captured pipeline, a job and a comparison with names that are attacks, and a job that hangs."""
     folder = tmp_path_factory.mktemp("pages")
     captured = examine(sample_traces / "tp2_pp2_dp2", Options())
     hostile = examine(hostile_job(folder), Options())
@@ -53,6 +55,7 @@ def pages(sample_traces: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
     written = {
         "captured": html_page(report(Details(captured))),
         "hostile": html_page(report(Details(hostile))),
+        "comparison": html_page(comparison_report(hostile_comparison())),
         "hang": html_page(hang_page(hang_report(trace for path in dumps for trace in read(path)))),
     }
     for name, text in written.items():

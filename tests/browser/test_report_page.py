@@ -10,7 +10,7 @@ from playwright.sync_api import Locator, Page
 
 Open = Callable[..., Page]
 
-PAGES = ("captured", "hostile", "hang")
+PAGES = ("captured", "hostile", "comparison", "hang")
 EXPOSED = "th:has-text('exposed') button"
 
 
@@ -33,7 +33,7 @@ def test_the_page_asks_for_nothing_and_complains_of_nothing(opened: Open, name: 
     assert page.faults == []  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("name", ["hostile", "hang"])
+@pytest.mark.parametrize("name", ["hostile", "comparison", "hang"])
 def test_names_from_a_trace_stay_words(opened: Open, name: str) -> None:
     page = opened(name)
     assert page.evaluate("window.hacked === undefined")

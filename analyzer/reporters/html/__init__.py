@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from analyzer.escaping import printable
-from analyzer.reporters.blocks import Facts, Item, Picture, Table, Words, cells
+from analyzer.reporters.blocks import Facts, Item, Picture, Section, Table, Words, cells
 from analyzer.reporters.report import Report
 
 if TYPE_CHECKING:
     import jinja2
 
-__all__ = ["page"]
+__all__ = ["fragment", "page"]
 
 
 def page(report: Report) -> str:
@@ -27,6 +28,12 @@ def page(report: Report) -> str:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     template = _environment().get_template("page.html.j2")
     return template.render(report=report, script=script, digest=digest, style=_source("page.css")) + "\n"
+
+
+def fragment(sections: Sequence[Section], opened: Sequence[str] = ()) -> str:
+    """Sections that unfold, those named in ``opened`` already are; markup to put into somebody else's page."""
+    template = _environment().get_template("fragment.html.j2")
+    return template.render(sections=sections, open=opened, style=_source("fragment.css")) + "\n"
 
 
 @cache

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from analyzer.gate.record import Facts, LedgerBytes, ModelFacts, Record, Series, Value, fingerprint
+from analyzer.gate.verdict import Comparison, compare
 from analyzer.model import Tool
 
 FACTS = Facts(
@@ -55,4 +56,17 @@ def run(
         anatomy_ns=dict(anatomy or {"compute": 1000}),
         collectives=[],
         ledger=None if ledger is None else list(ledger),
+    )
+
+
+ATTACK = "<script>window.hacked=1</script>\u202egpj"
+
+
+def hostile_comparison() -> Comparison:
+    """A slower run with a metric whose name would run as a script, or turn the text around."""
+    before, after = [100.0, 101, 102, 103, 104], [110.0, 111, 112, 113, 114]
+    parts = {"compute": 70_000, "exposed.tp": 20_000, "other": 10_000}
+    return compare(
+        run(before, anatomy=parts),
+        run(after, anatomy=parts | {"exposed.tp": 30_000, "other": 10_001}, exact={f"calls.{ATTACK}": 3}),
     )

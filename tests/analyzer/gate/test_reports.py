@@ -11,9 +11,12 @@ import msgspec
 import pytest
 
 from analyzer.gate.verdict import Comparison, compare
+from analyzer.plots.waterfall import waterfall as draw_waterfall
+from analyzer.reporters.blocks import Picture
 from analyzer.reporters.comparison import MOST_BYTES, comparison_markdown, waterfall
-from analyzer.reporters.comparison_html import comparison_html, waterfall_svg
+from analyzer.reporters.comparison_page import comparison_report
 from analyzer.reporters.github import publish, workflow_commands
+from analyzer.reporters.html import page
 from analyzer.reporters.junit import junit
 from analyzer.reporters.sarif import sarif
 from tests.analyzer.gate.runs import run, series
@@ -193,18 +196,35 @@ def test_waterfall_leads_from_the_old_step_to_the_new() -> None:
     assert lines[2].endswith("░" * 4)
 
 
-def test_html_is_one_safe_page_with_the_picture() -> None:
-    evil = compare(run(FIVE), run(FIVE, exact={"calls.<script>alert(1)</script>": 3}))
-    page = comparison_html(evil)
-    assert "<script" not in page
-    assert not re.search(r"(?:src|href)=|@import|url\(", page)
-    found = regression()
-    assert found.attribution is not None
-    picture = Xml.fromstring(waterfall_svg(found.attribution))
-    assert [e.text for e in picture if e.tag == "text"][1::2] == ["100.0 µs", "+12.0 µs", "-2.0 µs", "110.0 µs"]
-    widths = [float(e.attrib["width"]) for e in picture if e.tag == "rect"]
-    assert widths[1] / widths[0] == pytest.approx(0.12, abs=0.001)
-    assert "<svg" in comparison_html(found)
+def test_html_is_the_page_of_a_report_and_its_names_are_harmless() -> None:
+    evil = compare(run(FIVE), run(FIVE, exact={"calls.<script>alert(1)</script>\u202egpj": 3}))
+    text = page(comparison_report(evil))
+    assert text.count("<script") == 1, "ours"
+    assert "calls.&lt;script&gt;alert(1)&lt;/script&gt;" in text
+    assert "\u202e" not in text
+    assert not re.search(r"(?:src|href)=(?!\"#)|@import|url\((?!#)", text)
+
+
+def test_html_draws_the_way_from_the_old_step_to_the_new() -> None:
+    found = comparison_report(regression())
+    assert found.title == "Communication: regression"
+    assert ("step", "110.0 µs", "+10.0% of 100.0 µs") in found.tiles
+    (where,) = [section for section in found.sections if section.title == "Where the difference comes from"]
+    picture = where.parts[0]
+    assert isinstance(picture, Picture)
+    assert picture.alt == "The mean step goes from 100.0 µs to 110.0 µs; exposed.tp adds most, 12.0 µs."
+    assert '<figure id="waterfall">' in page(found)
+
+
+def test_bars_of_the_waterfall_begin_where_the_last_one_ends() -> None:
+    found = regression().attribution
+    assert found is not None
+    ax = draw_waterfall(found).axes[0]
+    assert [(round(bar.get_x(), 6), round(bar.get_width(), 6)) for bar in ax.patches] == [(100, 12), (112, -2)]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["before", "exposed.tp", "other", "after"]
+    assert [text.get_text() for text in ax.texts] == ["+12.0 µs", "-2.0 µs", "100.0 µs", "110.0 µs"]
+    low, high = ax.get_xlim()
+    assert (low, high) == (pytest.approx(100 - 0.18 * 12), pytest.approx(112 + 0.18 * 12))
 
 
 def test_sarif_names_rule_level_and_place() -> None:

@@ -176,6 +176,13 @@ def test_parts_sum_to_the_step_exactly() -> None:
     assert found.step.difference_ns == sum(p.difference_ns for p in found.parts) == -992
 
 
+def test_parts_of_another_version_still_sum_to_the_step() -> None:
+    found = compare(run(FIVE, anatomy={"compute": 70, "of old": 30}), run(FIVE, anatomy={"compute": 80})).attribution
+    assert found is not None
+    assert [(p.name, p.difference_ns) for p in found.parts] == [("compute", 10), ("of old", -30)]
+    assert found.step.difference_ns == -20
+
+
 LEDGER = [LedgerBytes(dim="tp", primitive="all_reduce", link="intra_node", predicted=450_000)]
 
 
