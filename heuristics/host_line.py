@@ -1,4 +1,4 @@
-"""What the CPU was seen doing, in order: the host side of a rank as one line of moments."""
+"""What a rank was seen doing, in order, as one line of moments: the host, or the GPU where only that is seen."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ if TYPE_CHECKING:
     from parsers.tables import RankTrace
 
 _GPU_LAYERS = ("kernel", "gpu_annotation", "gpu_nvtx")
+_GPU_WORK = ("kernel", "memcpy", "memset")
 
 
 @dataclass(frozen=True, eq=False)
 class HostLine:
     """Marks, calls and launches of one thread in the order they began, and when anything of any thread ended.
+
+    Where the record holds none of the host's calls and launches: what ran on the GPU, in the order it began.
 
     Attributes:
         begin: when each began, ns, ascending.
@@ -48,6 +51,41 @@ class HostLine:
         pause = np.zeros(len(moments), dtype=np.int64)
         pause[known] = moments[known] - self.ends[row[known]]
         return pause
+
+
+def rank_line(trace: RankTrace, tid: int) -> HostLine:
+    """The line of thread ``tid``, or of the GPU where only that was recorded."""
+    on_host = trace.launches.num_rows or (ints(trace.comm_records, "gpu_event") == NULL).any()
+    return host_line(trace, tid) if on_host or not trace.on_gpu else _gpu_line(trace)
+
+
+def _gpu_line(trace: RankTrace) -> HostLine:
+    """The line of what ran on the GPU. Nothing in it waits for the GPU."""
+    kind, kinds = codes(trace.gpu_events, "kind")
+    rows = np.flatnonzero(np.isin(kind, [code_of(kinds, text) for text in _GPU_WORK]))
+    begin, dur = (ints(trace.gpu_events, column)[rows] for column in ("ts_ns", "dur_ns"))
+    order = np.lexsort((-dur, begin))
+    rows, begin, dur = rows[order], begin[order], dur[order]
+    what, _ = codes(trace.gpu_events, "name")
+    calls = np.isin(rows, ints(trace.comm_records, "gpu_event"))
+    return HostLine(
+        begin,
+        what[rows],
+        np.zeros(len(rows), dtype=np.bool_),
+        calls,
+        ~calls & ~_in_optimizer(trace, begin),
+        np.sort(begin + np.maximum(dur, 0)),
+    )
+
+
+def _in_optimizer(trace: RankTrace, moments: Ints) -> Bools:
+    """Whether each moment lies in a range of the optimizer; ranges of one rank do not overlap."""
+    kind, kinds = codes(trace.cpu_marks, "kind")
+    mine = kind == code_of(kinds, "optimizer")
+    ts, dur = (ints(trace.cpu_marks, column, 0)[mine] for column in ("ts_ns", "dur_ns"))
+    opened = np.searchsorted(np.sort(ts), moments, side="right")
+    closed = np.searchsorted(np.sort(ts + dur), moments, side="right")
+    return np.asarray(opened > closed, dtype=np.bool_)
 
 
 def host_line(trace: RankTrace, tid: int) -> HostLine:

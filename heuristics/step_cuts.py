@@ -10,9 +10,14 @@ import numpy as np
 from heuristics.columns import Bools, Ints
 from heuristics.host_line import HostLine
 
-BOOKKEEPING = 0.0025
-"""Share of a step that may pass, unrecorded, between its begin and the first thing recorded of it: what a profiler
-needs between two steps."""
+UNSEEN = 0.0025
+"""Share of a step that may pass, unrecorded, between its begin and the first thing recorded of it, as in fetching a
+batch."""
+
+BOOKKEEPING_NS = 75_000
+"""What may pass in a step however short. A profiler needs 45 us between two marks, and the program 50 more until the
+first thing is recorded (medians over the boundaries of real GPU traces; 70 and 55 on CPUs): the middle between the
+marks lies so long before it."""
 
 _RECOGNISED_BY = 16
 """So many things in a row are compared at most to tell where the order of a step begins."""
@@ -191,8 +196,9 @@ class Boundaries(NamedTuple):
 def boundaries(line: HostLine, shown: Ints, step_ns: int) -> Boundaries:
     """When each step began that first shows itself at a moment.
 
-    A step begins a little before the first thing recorded of it: half the pause before that, and no more than
-    bookkeeping takes, since in a longer pause the host was held up, and nothing tells on which side of the boundary.
+    A step begins a little before the first thing recorded of it: half the pause before that, and no more than `UNSEEN`
+    and `BOOKKEEPING_NS` allow, since in a longer pause the host was held up, and nothing tells on which side of the
+    boundary.
 
     Args:
         line: the host.
@@ -200,6 +206,6 @@ def boundaries(line: HostLine, shown: Ints, step_ns: int) -> Boundaries:
         step_ns: how long the shortest step takes.
     """
     pause = line.paused(shown)
-    lag = np.minimum(pause // 2, int(BOOKKEEPING * step_ns))
+    lag = np.minimum(pause // 2, max(int(UNSEEN * step_ns), BOOKKEEPING_NS))
     unsure = np.maximum(lag, pause - lag)
     return Boundaries(shown - lag, int(np.median(lag)) if len(lag) else 0, int(unsure.max()) if len(unsure) else 0)

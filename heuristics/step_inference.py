@@ -8,7 +8,7 @@ import numpy as np
 
 from heuristics.arrays import code_of, codes, ints
 from heuristics.columns import Bools, Ints
-from heuristics.host_line import host_line, most_used
+from heuristics.host_line import most_used, rank_line
 from heuristics.step_cuts import Closings, StepCuts, cut_steps
 from heuristics.step_period import by_period
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from parsers.tables import RankTrace
 
 _MODEL_CALL = "DistributedDataParallel.forward"
+_CLEARS = "zero_grad"
+"""Clearing gradients is the optimizer's, but may as well come before a step's work as after it."""
 
 
 def inferred_steps(trace: RankTrace, seen: Evidence, signature: Ints) -> StepCuts:
@@ -31,7 +33,7 @@ def inferred_steps(trace: RankTrace, seen: Evidence, signature: Ints) -> StepCut
         if closings is not None:
             window = trace.metadata.get("window_ns")
             start = window[0] if isinstance(window, tuple) else None
-            return cut_steps(host_line(trace, closings.tid), closings, start)
+            return cut_steps(rank_line(trace, closings.tid), closings, start)
     return by_period(trace, seen, signature)
 
 
@@ -39,7 +41,7 @@ def _optimizer_steps(trace: RankTrace) -> Closings | None:
     """A step's work ends with the last optimizer step that follows its backward work."""
     kind, kinds = codes(trace.cpu_marks, "kind")
     ts, dur, tid = (ints(trace.cpu_marks, column, 0) for column in ("ts_ns", "dur_ns", "tid"))
-    steps = _named(trace, "Optimizer.step")
+    steps = (kind == code_of(kinds, "optimizer")) & ~_named(trace, _CLEARS)
     backward = np.sort(ts[kind == code_of(kinds, "autograd")])
     if not steps.any() or not len(backward):
         return None
@@ -66,9 +68,10 @@ def _model_calls(trace: RankTrace) -> Closings | None:
     return Closings(most_used(tid), int(begin[0]), end, _next(begin, np.arange(1, len(begin) + 1)))
 
 
-def _named(trace: RankTrace, start: str) -> Bools:
+def _named(trace: RankTrace, words: str) -> Bools:
+    """Marks in whose names the words occur."""
     name, names = codes(trace.cpu_marks, "name")
-    return np.array([*(text.startswith(start) for text in names), False], dtype=np.bool_)[name]
+    return np.array([*(words in text for text in names), False], dtype=np.bool_)[name]
 
 
 def _next(moments: Ints, row: Ints) -> Ints:

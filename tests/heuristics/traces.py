@@ -1,4 +1,4 @@
-"""Traces made by hand, event by event, as a parser would deliver them. Times are in microseconds."""
+"""Traces made by hand, event by event, as a parser would deliver them. Times are in microseconds, unless told else."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ MAIN, AUTOGRAD = 100, 200
 
 
 class TraceMaker:
-    """Collects events; `done` turns them into a `RankTrace`."""
+    """Collects events; `done` turns them into a `RankTrace`. Times are given in units of ``unit_ns``."""
 
-    def __init__(self, rank: int = 0, world_size: int = 8, groups: dict[str, list[int]] | None = None) -> None:
-        self.rank, self.world_size = rank, world_size
+    def __init__(
+        self, rank: int = 0, world_size: int = 8, groups: dict[str, list[int]] | None = None, unit_ns: int = 1000
+    ) -> None:
+        self.rank, self.world_size, self.unit_ns = rank, world_size, unit_ns
         self.gpu: list[dict[str, Any]] = []
         self.records: list[dict[str, Any]] = []
         self.launches: list[dict[str, Any]] = []
@@ -31,16 +33,16 @@ class TraceMaker:
 
     def step(self, number: int, start: float, length: float) -> None:
         """A `ProfilerStep#` mark."""
-        self.steps.append({"number": number, **_time(start, length)})
+        self.steps.append({"number": number, **self._time(start, length)})
         self.mark("step", f"ProfilerStep#{number}", start, length)
 
     def mark(self, kind: str, name: str, start: float, length: float, tid: int = MAIN) -> None:
         """Something that the CPU says about the step."""
-        self.marks.append({"kind": kind, "name": name, "tid": tid, **_time(start, length)})
+        self.marks.append({"kind": kind, "name": name, "tid": tid, **self._time(start, length)})
 
     def record(self, layer: str, name: str, start: float, length: float, tid: int | None = MAIN, **more: Any) -> None:
         """Something that says what is communicated."""
-        self.records.append({"layer": layer, "name": name, "tid": tid, **_time(start, length), **more})
+        self.records.append({"layer": layer, "name": name, "tid": tid, **self._time(start, length), **more})
 
     def metadata(self, collective: str, start: float, length: float, tid: int = MAIN, **more: Any) -> None:
         """`record_param_comms` with its arguments."""
@@ -65,12 +67,12 @@ class TraceMaker:
             self.correlation += 1
             correlation = self.correlation
         if launch is not None:
-            self.launches.append({"tid": tid, "correlation": correlation, **_time(launch, 2)})
+            self.launches.append({"tid": tid, "correlation": correlation, **self._time(launch, 2)})
         where = {"device": 0, "stream": stream, "correlation": correlation}
         if arguments is not None:
             row = {"layer": "kernel", "name": name, "gpu_event": len(self.gpu), **where, **arguments}
-            self.records.append({**row, **_time(start, length)})
-        self.gpu.append({"kind": kind, "name": name, "graph": graph, **where, **_time(start, length)})
+            self.records.append({**row, **self._time(start, length)})
+        self.gpu.append({"kind": kind, "name": name, "graph": graph, **where, **self._time(start, length)})
 
     def done(self, **more: Any) -> RankTrace:
         """The trace."""
@@ -87,6 +89,5 @@ class TraceMaker:
             **{"health": Health(), **more},
         )
 
-
-def _time(start: float, length: float) -> dict[str, int]:
-    return {"ts_ns": round(start * 1000), "dur_ns": round(length * 1000)}
+    def _time(self, start: float, length: float) -> dict[str, int]:
+        return {"ts_ns": round(start * self.unit_ns), "dur_ns": round(length * self.unit_ns)}
