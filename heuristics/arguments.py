@@ -16,7 +16,7 @@ from heuristics.columns import Ints, at, first, none, take
 from heuristics.dtypes import NAMES, normalise
 from heuristics.kernel_table import LAYOUTS, Operator
 from heuristics.primitives import UNKNOWN
-from parsers.columns import Names, list_array
+from parsers.columns import Names, list_array, whole_number
 
 if TYPE_CHECKING:
     from heuristics.calls import Records
@@ -198,4 +198,5 @@ def _position(operator: Operator | None, which: str) -> int:
 
 
 def _integer(text: str) -> int:
-    return int(text) if text.lstrip("-").isdigit() else NULL
+    number = whole_number(text)
+    return NULL if number is None else number

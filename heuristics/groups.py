@@ -16,7 +16,7 @@ import numpy as np
 from heuristics.arrays import NULL, codes, ints, lists
 from heuristics.columns import Bools, Ints, at, distinct, none
 from parsers import assemble, tables
-from parsers.columns import distinct_values
+from parsers.columns import distinct_values, whole_number
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -271,9 +271,12 @@ def _old_mentions(records: pa.Table, rows: Ints) -> tuple[Ints, list[Mention]]:
     column = records.column("concrete_inputs").take(unique).to_pylist()
     found = none(len(unique))
     for i, arguments in enumerate(column):
-        if not arguments or len(arguments) != 8 or not arguments[7].isdigit() or not arguments[2].isdigit():
+        if not arguments or len(arguments) != 8 or not arguments[2].isdecimal():
             continue
-        mention = Mention(None, None, int(arguments[7]), None, None, (), False, token=arguments[2])
+        size = whole_number(arguments[7])
+        if size is None or size < 0:
+            continue
+        mention = Mention(None, None, size, None, None, (), False, token=arguments[2])
         found[i] = places.setdefault(mention, len(places))
     number[used] = found[inverse]
     return number, list(places)

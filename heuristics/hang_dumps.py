@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -38,6 +39,9 @@ class OfDump(Protocol):
     @property
     def witness(self) -> object | None:
         """The `Dump`."""
+
+
+_COUNTED = re.compile(r"[0-9]{1,9}")  # names that torch.distributed gives groups: their number
 
 
 @dataclass(frozen=True)
@@ -224,7 +228,7 @@ def _names_of_status(dump: Dump, declared: Sequence[str]) -> dict[int, str]:
     pairs = dump.entries.select(["pg_id", "group_name"]).to_pydict()
     known = {number: name for number, name in zip(*pairs.values(), strict=True) if number is not None and name}
     numbers = sorted(status.pg_id for status in dump.statuses)
-    if len(numbers) == len(declared) and all(name.isdigit() for name in declared):
+    if len(numbers) == len(declared) and all(map(_COUNTED.fullmatch, declared)):
         by_order = dict(zip(numbers, sorted(declared, key=int), strict=True))
         if all(by_order.get(number) == name for number, name in known.items()):
             return by_order

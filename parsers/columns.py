@@ -23,6 +23,7 @@ NULL = -(2**63)
 
 _I64_MAX = 2**63 - 1
 _POWERS = np.array([1000, 100, 10, 1], dtype=np.int64)
+_WHOLE = re.compile(r"-?[0-9]{1,19}")
 _EXACT = Context(prec=MAX_PREC)  # with the usual 28 digits a longer number would be rounded twice
 _LONE_MINUS = re.compile(rb"-(?!\d)")  # NumPy reads it as 0
 
@@ -45,6 +46,29 @@ def integer(value: Any) -> int:
     except (TypeError, ValueError, OverflowError):
         return NULL
     return number if NULL < number <= _I64_MAX else NULL
+
+
+def whole_number(value: Any) -> int | None:
+    """A 64-bit integer, or the plain digits of one (``"7"``, ``b"-7"``); None for anything else.
+
+    `str.isdigit` is true of texts that `int` refuses (``"²"``), and `int` refuses texts of more than 4,300 digits.
+    """
+    if isinstance(value, bytes):
+        value = value.decode("ascii", "replace")
+    if isinstance(value, str) and _WHOLE.fullmatch(value):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if NULL < value <= _I64_MAX else None
+
+
+def comma_separated(text: bytes) -> Ints | None:
+    """Whole numbers with commas between them (``b"0,-1, 2"``); None where there is anything else."""
+    try:
+        values = np.fromstring(text, dtype=np.int64, sep=",")
+    except (ValueError, DeprecationWarning):
+        return None
+    return values if len(values) == text.count(b",") + 1 else None
 
 
 def nanoseconds(text: bytes, count: int) -> Ints:
@@ -83,13 +107,8 @@ def _decimals(text: bytes, count: int) -> Ints | None:
     twice = len(owner) > 1 and bool((owner[1:] == owner[:-1]).any())
     if twice or decimals.max() > 3 or lengths.min() < 1 or lengths.max() > 18:
         return None
-    try:
-        values = np.fromstring(text.replace(b".", b""), dtype=np.int64, sep=",")
-    except (ValueError, DeprecationWarning):
-        return None
-    if len(values) != count:
-        return None
-    if (np.abs(values) > _I64_MAX // _POWERS[decimals]).any():
+    values = comma_separated(text.replace(b".", b""))
+    if values is None or (np.abs(values) > _I64_MAX // _POWERS[decimals]).any():
         return None
     scaled: Ints = values * _POWERS[decimals]
     return scaled

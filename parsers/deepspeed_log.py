@@ -20,6 +20,7 @@ import pyarrow as pa
 from parsers import tables
 from parsers.assemble import table
 from parsers.bytes_of import lines, whole
+from parsers.columns import whole_number
 from parsers.errors import InputError
 from parsers.source import Source
 from parsers.tables import Health, RankIdentity, RankTrace
@@ -258,9 +259,9 @@ def _rows(document: Any) -> Iterator[dict[str, Any]]:
             late = late if isinstance(late, Mapping) else {}
             yield {
                 "op": str(op),
-                "size_bytes": _whole(said.get("msg_size_bytes", size)),
+                "size_bytes": whole_number(said.get("msg_size_bytes", size)),
                 "size_error_bytes": 0,
-                "count": _whole(said.get("count")),
+                "count": whole_number(said.get("count")),
                 "total_ms": _real(said.get("total_latency_ms")),
                 "average_ms": _real(said.get("avg_latency_ms")),
                 "algbw_gbps": _eighth(_real(said.get("tput_avg_gbps"))),
@@ -268,12 +269,6 @@ def _rows(document: Any) -> Iterator[dict[str, Any]]:
                 "transfer_total_ms": _real(late.get("total_comm_lat_ms")),
                 "straggler_total_ms": _real(late.get("total_straggler_ms")),
             }
-
-
-def _whole(value: Any) -> int | None:
-    if isinstance(value, str) and value.isdigit():
-        value = int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _real(value: Any) -> float | None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from parsers.columns import whole_number
 from parsers.flight_recorder_entry import MAX_RANKS
 
 LAYER = "execution_trace"
@@ -69,7 +70,7 @@ def groups(nodes: Sequence[Any]) -> list[TraceGroup]:
         if not isinstance(node, Mapping) or node.get("name") != _GROUPS_NODE:
             continue
         for said in _declared(_inputs(node)):
-            size = _int(said.get("group_size"))
+            size = whole_number(said.get("group_size"))
             listed = said.get("ranks")
             ranks: tuple[int, ...] | None = None
             if isinstance(listed, list):
@@ -83,7 +84,7 @@ def groups(nodes: Sequence[Any]) -> list[TraceGroup]:
                     desc=desc if isinstance(desc, str) and desc else None,
                     size=size,
                     ranks=ranks or None,
-                    address=_int(said.get("backend_id")),
+                    address=whole_number(said.get("backend_id")),
                 )
             )
     return found
@@ -124,7 +125,7 @@ def _attributes(node: Mapping[str, Any]) -> dict[str, Any]:
 
 def _named(node: Mapping[str, Any], said: Mapping[str, Any]) -> CommNode | None:
     """A node whose arguments are attributes."""
-    collective, number = said.get("collective_name"), _int(node.get("id"))
+    collective, number = said.get("collective_name"), whole_number(node.get("id"))
     if not isinstance(collective, str) or not collective or number is None:
         return None
     name, desc = (str(said[key]) if said.get(key) not in (None, "") else None for key in ("pg_name", "pg_desc"))
@@ -132,18 +133,18 @@ def _named(node: Mapping[str, Any], said: Mapping[str, Any]) -> CommNode | None:
         node=number,
         name=COMM_NODE,
         collective=collective,
-        record_id=_int(said.get("rf_id")),
-        tid=_int(said.get("tid")),
+        record_id=whole_number(said.get("rf_id")),
+        tid=whole_number(said.get("tid")),
         group_name=name,
         group_desc=desc,
-        group_size=_int(said.get("pg_size")),
+        group_size=whole_number(said.get("pg_size")),
         dtype=said["dtype"] if isinstance(said.get("dtype"), str) else None,
-        in_nelems=_int(said.get("in_msg_nelems")),
-        out_nelems=_int(said.get("out_msg_nelems")),
+        in_nelems=whole_number(said.get("in_msg_nelems")),
+        out_nelems=whole_number(said.get("out_msg_nelems")),
         in_split=_splits(said.get("in_split_size")),
         out_split=_splits(said.get("out_split_size")),
-        rank_start=_int(said.get("global_rank_start")),
-        rank_stride=_int(said.get("global_rank_stride")),
+        rank_start=whole_number(said.get("global_rank_start")),
+        rank_stride=whole_number(said.get("global_rank_stride")),
     )
 
 
@@ -154,29 +155,29 @@ def _positional(node: Mapping[str, Any], by_address: Mapping[int, TraceGroup]) -
     """
     values, types = _inputs(node), _of(node, "inputs", "types")
     place = next((i for i, (v, t) in enumerate(zip(values, types, strict=False)) if t == "String" and v), None)
-    number = _int(node.get("id"))
+    number = whole_number(node.get("id"))
     if place is None or place < 2 or number is None or not isinstance(values[place], str):
         return None
     named = values[place - 2]
-    address = _int(named)
+    address = whole_number(named)
     group = by_address.get(address) if address is not None else None
     name, desc = (group.name, group.desc) if group is not None else (None, None)
     if isinstance(named, list | tuple) and named and all(isinstance(part, str) for part in named):
         name, desc = named[0], (named[1] if len(named) > 1 and named[1] else None)
-    size = _int(values[-1])
+    size = whole_number(values[-1])
     attributes = _attributes(node)
     given, taken = _tensors(node, "inputs"), _tensors(node, "outputs")
     return CommNode(
         node=number,
         name=COMM_NODE,
         collective=values[place],
-        record_id=_int(attributes.get("rf_id")),
-        tid=_int(attributes.get("tid")),
+        record_id=whole_number(attributes.get("rf_id")),
+        tid=whole_number(attributes.get("tid")),
         group_name=name,
         group_desc=desc,
         group_size=size if size is not None and size > 1 else (group.size if group is not None else size),
-        rank=_int(values[place - 1]),
-        seq=_int(values[place - 3]) if place >= 3 and isinstance(values[place - 3], int) else None,
+        rank=whole_number(values[place - 1]),
+        seq=whole_number(values[place - 3]) if place >= 3 and isinstance(values[place - 3], int) else None,
         dtype=given[1] or taken[1],
         in_nelems=given[0],
         out_nelems=taken[0],
@@ -221,9 +222,3 @@ def _splits(value: Any) -> tuple[int, ...] | None:
         except (ValueError, RecursionError):
             return None
     return tuple(value) if isinstance(value, list) and value and all(isinstance(v, int) for v in value) else None
-
-
-def _int(value: Any) -> int | None:
-    if isinstance(value, str) and value.lstrip("-").isdigit() and len(value) <= 20:
-        value = int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) and -(2**63) < value < 2**63 else None

@@ -23,6 +23,7 @@ import pyarrow as pa
 from parsers import tables
 from parsers.assemble import table
 from parsers.bytes_of import whole
+from parsers.columns import whole_number
 from parsers.errors import InputError
 from parsers.flight_recorder_entry import Entry, Group, entry_of, group_of
 from parsers.plain_pickle import load
@@ -227,14 +228,15 @@ def _statuses(raw: Any) -> tuple[GroupStatus, ...]:
         return ()
     found = []
     for key, said in raw.items():
-        if not isinstance(said, Mapping) or not (str(key).isascii() and str(key).isdigit()):
+        number = whole_number(key)
+        if not isinstance(said, Mapping) or number is None:
             continue
         try:
             numbers = [int(said.get(f"last_{word}_collective", -1)) for word in ("enqueued", "started", "completed")]
         except (TypeError, ValueError, OverflowError):
             continue
-        if int(key) < 2**31 and all(-(2**63) <= number < 2**63 for number in numbers):
-            found.append(GroupStatus(int(key), *numbers))
+        if 0 <= number < 2**31 and all(-(2**63) <= last < 2**63 for last in numbers):
+            found.append(GroupStatus(number, *numbers))
     return tuple(sorted(found, key=lambda status: status.pg_id))
 
 

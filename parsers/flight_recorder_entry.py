@@ -8,11 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from parsers.columns import whole_number
+
 MAX_RANKS = 1 << 21
 """More ranks than this in one group is no job, but a damaged list."""
 
 _NUMBERS = re.compile(r"\d{1,9}")
-_NAME = re.compile(r"(?:(?P<library>[a-z]+):)?(?P<op>\S+)(?: (?P<own>\d+)(?P<way>->|<-)(?P<peer>\d+))?")
+_NAME = re.compile(r"(?:(?P<library>[a-z]+):)?(?P<op>\S+)(?: (?P<own>\d{1,9})(?P<way>->|<-)(?P<peer>\d{1,9}))?")
 _MARKERS = frozenset({"coalesced"})
 _MAX_FRAMES = 256
 _MAX_TEXT = 512
@@ -130,12 +132,12 @@ def entry_of(raw: Any, groups: Mapping[str, Group]) -> Entry | None:
         op=op,
         group_name=group_name,
         group_desc=group_desc,
-        record_id=_int(raw.get("record_id")),
-        pg_id=_int(raw.get("pg_id")),
+        record_id=whole_number(raw.get("record_id")),
+        pg_id=whole_number(raw.get("pg_id")),
         is_p2p=is_p2p,
-        collective_seq=_int(seq),
-        p2p_seq=_int(raw.get("p2p_seq_id", seq if is_p2p else None)),
-        op_id=_int(raw.get("op_id")),
+        collective_seq=whole_number(seq),
+        p2p_seq=whole_number(raw.get("p2p_seq_id", seq if is_p2p else None)),
+        op_id=whole_number(raw.get("op_id")),
         peer_in_group=peer,
         peer=_global(groups.get(group_name or ""), peer),
         state=_str(raw.get("state")),
@@ -144,8 +146,8 @@ def entry_of(raw: Any, groups: Mapping[str, Group]) -> Entry | None:
         started_ns=_moment(raw.get("time_discovered_started_ns")),
         completed_ns=_moment(raw.get("time_discovered_completed_ns")),
         dur_ns=_duration(raw.get("duration_ms")),
-        timeout_ms=_int(raw.get("timeout_ms")),
-        thread_id=_int(raw.get("thread_id")),
+        timeout_ms=whole_number(raw.get("timeout_ms")),
+        thread_id=whole_number(raw.get("thread_id")),
         thread_name=_str(raw.get("thread_name")),
         stack=_stack(raw.get("frames")),
         frames=len(raw["frames"]) if isinstance(raw.get("frames"), list) else 0,
@@ -162,7 +164,7 @@ def _group(raw: Mapping[str, Any], groups: Mapping[str, Group]) -> tuple[str | N
     if isinstance(said, list | tuple) and said and isinstance(said[0], str):
         desc = said[1] if len(said) > 1 and isinstance(said[1], str) and said[1] else None
         return said[0], desc
-    number = _int(raw.get("pg_id"))
+    number = whole_number(raw.get("pg_id"))
     if number is None:
         return None, None
     known = groups.get(str(number))
@@ -178,27 +180,19 @@ def _created(raw: Mapping[str, Any]) -> int | None:
     created = _moment(raw.get("time_created_ns"))
     if created is not None:
         return created
-    micro = _int(raw.get("time_created_us"))  # torch 2.2
+    micro = whole_number(raw.get("time_created_us"))  # torch 2.2
     return None if micro is None else micro * 1000
 
 
 def _moment(value: Any) -> int | None:
     """A time; JSON writes 0 where the pickle writes None."""
-    return _int(value) or None
+    return whole_number(value) or None
 
 
 def _duration(value: Any) -> int | None:
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0:
         return round(value * 1e6)
     return None
-
-
-def _int(value: Any) -> int | None:
-    if isinstance(value, str) and value.isdigit() and len(value) <= 20:
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int):
-        return None
-    return value if -(2**63) < value < 2**63 else None
 
 
 def _str(value: Any) -> str | None:

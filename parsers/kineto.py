@@ -30,7 +30,7 @@ FORMAT = "kineto"
 _KEYS = re.compile(rb'"(?:traceEvents|schemaVersion|deviceProperties|distributedInfo|displayTimeUnit)"\s*:')
 _PHASE = re.compile(rb'"ph"\s*:\s*"[A-Za-z]"')
 _PEER_OR_ROOT = re.compile(r"(?:i?send|i?recv|_?broadcast(?:_oop)?|_?reduce(?:_oop)?|gather|scatter|wait|init)\Z")
-_WORKER_NAME = re.compile(r"(?P<host>[^/\\]+)_(?P<pid>\d+)\.\d+\.pt\.trace\.json")
+_WORKER_NAME = re.compile(r"(?P<host>[^/\\]+)_(?P<pid>\d{1,10})\.\d+\.pt\.trace\.json")
 
 
 def sniff(head: bytes) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Raw, Struct, field
 
-from parsers.columns import NULL, Lists, Names, integers
+from parsers.columns import NULL, Lists, Names, integer, integers
 
 COMM_LAYERS = ("record_param_comms", "c10d", "functional", "symm_mem", "annotation", "kernel", "gpu_annotation")
 """The layers of `COMM_RECORDS` that Kineto fills; a layer's number in its column is its place here."""
@@ -144,7 +144,7 @@ def _numbers(raw: bytes) -> tuple[list[int], bool] | None:
     """``"[0, 1, ..., 7]"`` or ``[0, 1]`` to its numbers, and whether an ellipsis says that some are missing."""
     if raw == b"null":
         return None
-    return [int(digits) for digits in _INTEGER.findall(raw)], b"..." in raw
+    return [integer(digits) for digits in _INTEGER.findall(raw)], b"..." in raw
 
 
 def _dims(raw: bytes) -> tuple[list[list[int]], bool] | None:

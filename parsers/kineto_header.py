@@ -15,7 +15,7 @@ import pyarrow as pa
 from msgspec import Raw, Struct
 
 from parsers import tables
-from parsers.columns import NULL, int_array, integer, text_array
+from parsers.columns import NULL, comma_separated, int_array, integer, text_array
 from parsers.repair import repair
 
 _LITERAL_BYTES = 1 << 20
@@ -200,9 +200,9 @@ def _rank_list(group: _Group) -> npt.NDArray[np.int32] | None:
     text = bytes(group.ranks).strip(b'"[] ')
     if not text or b"..." in text or not re.fullmatch(rb"[\d\s,]+", text):
         return None
-    ranks = np.fromstring(text, dtype=np.int64, sep=",")
+    ranks = comma_separated(text)
     stated = integer(group.pg_size)
-    if stated not in {NULL, len(ranks)} or ranks.max(initial=0) >= 2**31:
+    if ranks is None or stated not in {NULL, len(ranks)} or ranks.max(initial=0) >= 2**31:
         return None
     return ranks.astype(np.int32)
 

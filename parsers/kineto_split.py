@@ -19,7 +19,7 @@ from parsers.kineto_rows import Rows
 from parsers.rank_identity import rank_from_label
 
 _LABELLED_PID = re.compile(r"\[([^\]]*)\]\s*\S+\Z")
-_TENSOR_RANK = re.compile(r"TP(\d+)\Z")
+_TENSOR_RANK = re.compile(r"TP(\d{1,6})\Z")
 _SLACK_NS = 1_000_000  # a kernel may seem to start before its launch by as much as two clocks differ
 
 Mask = npt.NDArray[np.bool_]

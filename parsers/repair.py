@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from parsers.columns import integer
 from parsers.lexing import skip_space
 
 NON_FINITE = "numbers that are not finite"
@@ -37,7 +38,7 @@ _SURROGATE = re.compile(
 _NUMBER = re.compile(rb"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?\Z")
 _NON_FINITE = re.compile(rb"[+-]?(?:nan(?:\(\w*\))?|inf|infinity)\Z", re.IGNORECASE)
 _LOOSE_NUMBER = re.compile(rb"\+?(-?)0*(\d*)\.?(\d*)\Z")
-_HEX = re.compile(rb"0[xX][0-9a-fA-F]+\Z")
+_HEX = re.compile(rb"0[xX][0-9a-fA-F]{1,16}\Z")
 _WORD = re.compile(rb'[^\s,:{}\[\]"]+')
 _KEY = re.compile(rb'"(?:[^"\\]|\\.)*+"\s*:', re.DOTALL)
 _KEY_FOLLOWS = re.compile(rb',[\s,]*(?:\}|"(?:[^"\\]|\\.)*+"\s*:)', re.DOTALL)
@@ -268,7 +269,7 @@ class _Repair:
             return word
         if _NUMBER.match(word):
             exponent = re.split(rb"[eE]", word)[1:]
-            if exponent and abs(int(exponent[0])) > _MAX_EXPONENT:
+            if exponent and abs(integer(exponent[0])) > _MAX_EXPONENT:
                 self.kinds.add(NON_FINITE)
                 return b"null"
             return word

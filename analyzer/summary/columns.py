@@ -152,6 +152,10 @@ class Rows:
         offsets, values = self._column(name)
         return values.slice(offsets[row], offsets[row + 1] - offsets[row])
 
+    def lengths(self, name: str) -> npt.NDArray[np.int64]:
+        """How long the list of each rank is."""
+        return np.diff(self._column(name)[0])
+
     def ints(self, name: str, row: int, null: int = NULL) -> npt.NDArray[np.int64]:
         """The list of one rank as int64: a part of the column, which is converted once for all ranks."""
         if (name, null) not in self._ints:

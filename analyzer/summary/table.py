@@ -20,6 +20,7 @@ from analyzer.summary.capture import Capture
 from analyzer.summary.columns import SCHEMA, WITNESSES, Rows, numbers, packed, unpacked
 from analyzer.summary.host import Host, Tax
 from analyzer.summary.model import RankSummary
+from analyzer.summary.sound import check
 from analyzer.summary.turns import Turns
 from analyzer.summary.view import packed_view, unpacked_view, view_head
 from analyzer.summary.witness import packed_logs, packed_witnesses, unpacked_logs, unpacked_witness
@@ -107,6 +108,7 @@ def from_table(table: pa.Table) -> list[RankSummary]:
         InputError: its values do not fit together, as after damage that left the file readable.
     """
     with _sound(), no_garbage_collection():
+        check(table)
         rows = Rows(table)
         logs = unpacked_logs(rows.column("log"))
         told = enumerate(zip(rows.column("witness"), logs, strict=True))
@@ -120,6 +122,7 @@ def views_of(table: pa.Table) -> list[RankView]:
         InputError: as `from_table`.
     """
     with _sound(), no_garbage_collection():
+        check(table)
         rows = Rows(table)
         return [unpacked_view(rows, row) for row in range(table.num_rows)]
 

@@ -13,20 +13,13 @@ from random import Random
 from typing import Any
 
 from benchmarks.fuzz.seeds import Seed
+from benchmarks.fuzz.table_mutations import columns
+from benchmarks.fuzz.values import STRANGE_NUMBERS, STRANGE_TEXT
 
-STRANGE_TEXT = (
-    *("", "\x00", "\x1b[2J\x1b]0;owned\x07", "<script>alert(1)</script>", "=cmd|' /C calc'!A0", "../../etc/passwd"),
-    *("\ud800", "NaN", "-1", "18446744073709551616", "9" * 400, "[" * 200, "a" * 5000, "::error::x%0A", "\u202eabc"),
-    *("[0, 1, ...]", "[1, 2", "nccl:" * 300, "ncclDevKernel_" + "<" * 400, "None", "{}", "1e999", "0x7f", "\n\n"),
-    "0-4294967295",
-)
-STRANGE_NUMBERS = (
-    *(0, -1, 1, 0.5, -0.0, 2**31 - 1, 2**31, 2**32, 2**53 - 1, 2**53 + 1, 2**62, 2**63 - 1, 2**63, -(2**63), 2**64),
-    *(2**70, 10**30, 1e18, 1e22, 1e300, -1e300, 1e-300, float("inf"), float("-inf"), float("nan")),
-)
 _TOKENS = (
     *(b"NaN", b"Infinity", b"-nan", b"inf", b"null", b"true", b"{}", b"[]", b'""', b"}", b"]", b'"', b"\\", b",", b":"),
     *(b"9" * 30, b"1e999", b"-1", b"\x00", b"\xff\xfe", b"\xef\xbb\xbf", b"\r\n", b"\\ud800", b'"traceEvents": ['),
+    *(b"9" * 5000, b"1e" + b"9" * 5000, b"0x" + b"f" * 5000, "²".encode()),
     *(b"{" * 64, b"[" * 3000, b'{"a":' * 3000, b" " * 4096, b"\n" * 500, b'"' * 33, b"\\" * 65),
 )
 _STRANGE_OTHERS: tuple[Any, ...] = (
@@ -159,6 +152,8 @@ _BYTES: tuple[Callable[..., bytes], ...] = (
 def _by_meaning(seed: Seed, data: bytes) -> list[Callable[[bytes, Random], bytes | None]]:
     if seed.format == "nsys" and data.startswith(b"SQLite"):
         return [cells]
+    if data[:4] == b"PAR1" or data[:6] == b"ARROW1":
+        return [columns]
     if data[:1] == b"\x80":
         return [pickled]
     if data[:1] in (b"{", b"["):

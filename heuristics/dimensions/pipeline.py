@@ -186,7 +186,7 @@ class Annotated:
     stages: tuple[int, ...]
 
 
-_ACTION = re.compile(r"(\d+)(F|I|W|B)(\d+)$")
+_ACTION = re.compile(r"(\d{1,6})(F|I|W|B)(\d{1,6})$")
 
 
 def annotated(actions: tuple[str, ...], pipeline_ranks: int | None) -> Annotated | None:
@@ -196,7 +196,7 @@ def annotated(actions: tuple[str, ...], pipeline_ranks: int | None) -> Annotated
     weight (W) passes is a zero-bubble schedule; forward and backward fused (OVERLAP_F_B) is DualPipe.
     """
     fused = [a for a in actions if "OVERLAP_F_B" in a]
-    inner = [part for a in fused for part in re.findall(r"\d+[FIWB]\d+", a)]
+    inner = [part for a in fused for part in re.findall(r"(?<!\d)\d{1,6}[FIWB]\d{1,6}(?!\d)", a)]
     parsed = [m.groups() for a in (*actions, *inner) if (m := _ACTION.match(a))]
     if not parsed:
         return None

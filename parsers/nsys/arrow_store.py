@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -36,14 +37,23 @@ class ArrowStore:
         InputError: the tables are not those of an export of Nsight Systems.
     """
 
-    def __init__(self, readers: Mapping[str, Reader], columns: Mapping[str, frozenset[str]], name: str) -> None:
+    def __init__(self, readers: Mapping[str, Reader], columns: Mapping[str, Sequence[str]], name: str) -> None:
         self.faults: list[str] = []
         self.cut = False
         if not is_export(columns):
             hint = "known are exports of Nsight Systems: nsys export --type parquetdir report.nsys-rep"
             raise InputError("holds no tables of Nsight Systems", path=name, hint=hint)
-        self._readers, self._columns = readers, columns
-        self._real = real_names(columns)
+        self._readers = readers
+        self._columns = {table: self._told_apart(table, names) for table, names in columns.items()}
+        self._real = real_names(self._columns)
+
+    def _told_apart(self, table: str, names: Sequence[str]) -> frozenset[str]:
+        """The columns of a table that its names tell apart."""
+        twice = sorted(name for name, count in Counter(names).items() if count > 1)
+        if twice:
+            self.cut = True
+            self.faults.append(f"table {table} has several columns of one name: {', '.join(twice)[:200]}")
+        return frozenset(names).difference(twice)
 
     def columns(self, table: str) -> frozenset[str]:
         """See `Store`."""
@@ -79,7 +89,7 @@ class ArrowStore:
         found: dict[int, str] = {}
         for block in self.scan(STRINGS, ["id"], ["value"], where):
             pairs = zip(block.ints["id"].tolist(), block.values["value"], strict=True)
-            found |= {number: value for number, value in pairs if value is not None}
+            found |= {number: str(value) for number, value in pairs if value is not None}
         return found
 
     def long_text(self, number: int) -> str:
@@ -151,12 +161,16 @@ def _values(batch: pa.RecordBatch, name: str) -> Sequence[Any]:
     values = batch.column(place)
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
+    if pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type):
+        values = values.cast(pa.string() if pa.types.is_large_string(values.type) else pa.binary())
     if pa.types.is_string(values.type) or pa.types.is_binary(values.type):
         # A text column may hold the bytes of a payload, which are no UTF-8.
         raw = values.view(pa.binary()).to_pylist()
         if name == "binaryData":
             return [item if item is None or len(item) <= 2 * LARGEST_PAYLOAD else None for item in raw]
         return [None if item is None else item.decode("utf-8", "replace")[: _longest(name)] for item in raw]
+    if pa.types.is_nested(values.type):
+        return [None] * batch.num_rows
     return list(values.to_pylist())
 
 
@@ -174,14 +188,14 @@ def directory_store(path: Path, name: str) -> ArrowStore:
         InputError: it holds no tables of Nsight Systems.
     """
     readers: dict[str, Reader] = {}
-    columns: dict[str, frozenset[str]] = {}
+    columns: dict[str, Sequence[str]] = {}
     faults: list[str] = []
     for file in sorted(path.iterdir()):
         if not file.is_file() or file.suffix not in (".parquet", ".arrow"):
             continue
         try:
             schema, reader = _parquet(file) if file.suffix == ".parquet" else _ipc(file)
-            columns[file.stem] = frozenset(schema.names)
+            columns[file.stem] = schema.names
         except _DAMAGE as error:
             faults.append(f"{file.name} cannot be read ({error})")
             columns.pop(file.stem, None)
@@ -189,7 +203,7 @@ def directory_store(path: Path, name: str) -> ArrowStore:
         readers[file.stem] = reader
     store = ArrowStore(readers, columns, name)
     store.faults += faults
-    store.cut = bool(faults)
+    store.cut |= bool(faults)
     return store
 
 
@@ -214,7 +228,7 @@ def stream_store(path: Path, name: str) -> ArrowStore:
                 found[table_name.decode("utf-8", "replace")] = table
     store = tables_store(found, name)
     store.faults += faults
-    store.cut = bool(faults)
+    store.cut |= bool(faults)
     return store
 
 
@@ -225,7 +239,7 @@ def tables_store(found: Mapping[str, pa.Table], name: str) -> ArrowStore:
         InputError: they are not those of Nsight Systems.
     """
     readers = {table: _of_table(content) for table, content in found.items()}
-    return ArrowStore(readers, {table: frozenset(content.schema.names) for table, content in found.items()}, name)
+    return ArrowStore(readers, {table: content.schema.names for table, content in found.items()}, name)
 
 
 def checked(data: Rows) -> Rows:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from parsers import tables
-from parsers.columns import NULL, Columns, Ints, Lists, Names
+from parsers.columns import NULL, Columns, Ints, Lists, Names, whole_number
 from parsers.kineto_comm import COMM_LAYERS
 from parsers.nsys.communicators import groups_of, hash_name
 from parsers.nsys.facts import Facts
@@ -263,8 +263,8 @@ def _health(report: Report, part: Part, shares: Shares, notes: Sequence[str]) ->
 
 
 def _how_to_get_sizes(version: str | None) -> str:
-    year = (version or "").split(".", 1)[0]
-    if year.isdigit() and int(year) < _PAYLOADS_SINCE:
+    year = whole_number((version or "").split(".", 1)[0])
+    if year is not None and year < _PAYLOADS_SINCE:
         return (
             f"nsys {year} does not export the sizes of NCCL's calls: export with a newer one and --include-blobs=true"
         )

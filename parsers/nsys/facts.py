@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from parsers.columns import NULL
-from parsers.nsys.gpu import PROCESS_SHIFT, THREAD_MASK
+from parsers.columns import NULL, whole_number
+from parsers.nsys.gpu import LAST_NS, PROCESS_SHIFT, THREAD_MASK
 from parsers.nsys.schema import (
     CAPTURE,
     CUDA_DEVICES,
@@ -27,7 +27,7 @@ from parsers.nsys.schema import (
     STREAMS_OF_PROCESS,
     THREADS,
 )
-from parsers.nsys.store import Store, records
+from parsers.nsys.store import Store, as_int, records
 
 RANK_SETTINGS = (
     ("RANK", "WORLD_SIZE"),
@@ -46,7 +46,7 @@ _VARIABLE = re.compile(r"\A\s*(?P<name>[A-Z0-9_]+)=\"?(?P<value>\d{1,9})\"?\s*\Z
 _ARGUMENT = re.compile(
     r"\A--?(?P<name>nnodes|nproc[-_]per[-_]node|node[-_]rank)(?:=(?P<value>\d{1,6}(?::\d{1,6})?|gpu|auto))?\Z"
 )
-_PROCESS_KEY = re.compile(r"PROCESS_(\d+):(COMMAND|ARGUMENT_(\d+)|ENVIRONMENT_VARIABLE)\Z")
+_PROCESS_KEY = re.compile(r"PROCESS_(\d+):(COMMAND|ARGUMENT_(\d{1,9})|ENVIRONMENT_VARIABLE)\Z")
 _LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
 _LOST = re.compile(r"dropped|lost|missing|not all|incomplete|discarded|overflow", re.IGNORECASE)
 
@@ -115,14 +115,13 @@ def read_facts(store: Store) -> Facts:
 def _base(store: Store, export: Mapping[str, Any]) -> tuple[int, bool]:
     """Times count from the beginning of the session, unless the export moved them (``--ts-normalize``: to the epoch;
     ``--ts-shift``: by so many ns)."""
-    try:
-        shift = int(export.get("EXPORT_PARAM_TIME_SHIFT") or 0)
-    except ValueError:
+    shift = as_int(export.get("EXPORT_PARAM_TIME_SHIFT"))
+    if not abs(shift) < LAST_NS:  # none, or no time
         shift = 0
     if str(export.get("EXPORT_PARAM_TIME_NORMALIZE", "")).lower() == "true":
         return -shift, True
     epochs = [row["utcEpochNs"] for row in records(store, SESSION, ("utcEpochNs",))]
-    epoch = next((value for value in epochs if isinstance(value, int) and value > 0), None)
+    epoch = next((value for value in epochs if isinstance(value, int) and 0 < value < LAST_NS // 2), None)
     return (0, False) if epoch is None else (epoch - shift, True)
 
 
@@ -153,8 +152,9 @@ def _torchrun(capture: Iterable[tuple[str, str]]) -> dict[str, int]:
         if match is None:
             continue
         text = match["value"] if match["value"] is not None else arguments.get(place + 1, "")
-        if text.isdigit():
-            found.setdefault(match["name"].replace("-", "_"), int(text))
+        number = whole_number(text)
+        if number is not None:
+            found.setdefault(match["name"].replace("-", "_"), number)
     return found if is_torchrun else {}
 
 

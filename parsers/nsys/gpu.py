@@ -27,6 +27,9 @@ THREAD_MASK = (1 << PROCESS_SHIFT) - 1
 LONGEST_NS = 31 * 86_400 * 10**9
 """A duration beyond a month is no duration."""
 
+LAST_NS = 2**62
+"""146 years: no clock says more, and the sum and the difference of two such times are still 64-bit numbers."""
+
 PEER = "Memcpy PtoP (Device -> Device)"
 """A copy from one GPU to another, in the words of CUPTI."""
 
@@ -123,6 +126,11 @@ class GpuRows:
     read: int
 
 
+def are_times(values: Ints) -> npt.NDArray[np.bool_]:
+    """Which values can be times (`NULL` cannot)."""
+    return (values > -LAST_NS) & (values < LAST_NS)
+
+
 def wide(values: npt.NDArray[Any], rows: npt.NDArray[Any] | None = None) -> Ints:
     """Some (or all) of a column as int64."""
     return (values if rows is None else values[rows]).astype(np.int64, copy=False)
@@ -183,10 +191,12 @@ def read_gpu(store: Store, owners: Owners) -> GpuRows:
         start, end = block.ints["start"], block.ints["end"]
         absent = (start == NULL) | (end == NULL)
         negative = ~absent & (end < start)
-        endless = ~absent & ~negative & (end - start > LONGEST_NS)
+        beyond = ~(absent | negative | are_times(start))
+        endless = ~(absent | negative | beyond) & (end - LONGEST_NS > start)
         for reason, bad in (
             ("no start or end", absent),
             ("end before start", negative),
+            ("a start beyond any clock", beyond),
             ("a duration of more than a month", endless),
         ):
             if bad.any():
@@ -195,7 +205,7 @@ def read_gpu(store: Store, owners: Owners) -> GpuRows:
             "start": start,
             "dur": end - start,
             "owner": owners.numbers(block.ints["globalPid"]),
-            "device": np.where(block.ints["deviceId"] == NULL, -1, block.ints["deviceId"]),
+            "device": _devices(block.ints["deviceId"]),
             "stream": block.ints["streamId"],
             "correlation": block.ints["correlationId"],
             "kind": _all(block, kind),
@@ -203,7 +213,7 @@ def read_gpu(store: Store, owners: Owners) -> GpuRows:
             "bytes": block.ints.get("bytes", _all(block, NULL)),
             "graph": _graph(block, kind),
         }
-        rows.add(columns, ~(absent | negative | endless))
+        rows.add(columns, ~(absent | negative | beyond | endless))
     return GpuRows(
         start=rows.take("start", np.int64),
         dur=rows.take("dur"),
@@ -233,6 +243,11 @@ def _blocks(store: Store) -> Iterator[tuple[Block, int]]:
         yield block, FILL
     for block in store.scan(GRAPHS, [*common, "graphId"]):
         yield block, OTHER
+
+
+def _devices(ids: Ints) -> Ints:
+    """Numbers of devices, -1 where there is none or it is no such number."""
+    return np.where((ids >= 0) & (ids <= np.iinfo(np.int16).max), ids, -1)
 
 
 def _all(block: Block, value: int) -> Ints:
@@ -335,7 +350,8 @@ def read_launches(store: Store, gpu: GpuRows, owners: Owners) -> Launches:
             at = np.flatnonzero(np.isin(ints["nameId"], list(capture)))
             what = np.array([capture[number] for number in ints["nameId"][at].tolist()], np.int64)
             captures.append(np.stack([owner[at].astype(np.int64), tid[at], ints["start"][at], what], axis=1))
-        good = (ints["start"] != NULL) & (ints["end"] >= ints["start"]) & wanted.holds(owner, ints["correlationId"])
+        timed = are_times(ints["start"]) & are_times(ints["end"]) & (ints["end"] >= ints["start"])
+        good = timed & wanted.holds(owner, ints["correlationId"])
         columns = {
             "start": ints["start"],
             "dur": ints["end"] - ints["start"],

@@ -15,7 +15,7 @@ from parsers.nsys import functions
 from parsers.nsys.conditions import AllOf, AnyOf, Begins, Condition, Contains, Not, OneOf
 from parsers.nsys.dynamic import add_dynamic, own_layouts
 from parsers.nsys.functions import PREFIXES, canonical, function_kind
-from parsers.nsys.gpu import PROCESS_SHIFT, THREAD_MASK, Owners
+from parsers.nsys.gpu import PROCESS_SHIFT, THREAD_MASK, Owners, are_times
 from parsers.nsys.payload import FIELDS, Payloads
 from parsers.nsys.schema import DETAILS, NVTX
 from parsers.nsys.store import Block, Store, column
@@ -225,10 +225,12 @@ class _NcclColumns:
         self._names = Names()
         self._dtypes = Names()
         self._layouts: dict[tuple[int, int], Any] | None = None
-        self._unknown = 0
+        self._unknown = self._without_start = 0
 
     def add(self, store: Store, block: Block, names: Sequence[str], wanted: npt.NDArray[np.bool_]) -> None:
-        rows = np.flatnonzero(wanted)
+        timed = are_times(block.ints["start"])
+        self._without_start += int((wanted & ~timed).sum())
+        rows = np.flatnonzero(wanted & timed)
         if not len(rows):
             return
         at = rows.tolist()
@@ -253,7 +255,7 @@ class _NcclColumns:
         self._chunks.append(
             {
                 "start": block.ints["start"][rows],
-                "end": block.ints["end"][rows],
+                "end": np.where(are_times(block.ints["end"][rows]), block.ints["end"][rows], NULL),
                 "owner": self._owners.numbers(globals_).astype(np.int64),
                 "tid": globals_ & THREAD_MASK,
                 "name": self._names.codes(called).astype(np.int64),
@@ -268,6 +270,8 @@ class _NcclColumns:
         empty = np.empty(0, np.int64)
         whole = {n: np.concatenate([chunk[n] for chunk in self._chunks]) if self._chunks else empty for n in wanted}
         add_dynamic(store, whole, self._dtypes)
+        if self._without_start:
+            store.faults.append(f"{self._without_start} ranges of NCCL have no start and were left out")
         names = [str(name) for name in self._names]
         kinds = np.array([*(_kind_of(name) for name in names), functions.OTHER], np.int8)
         order = np.lexsort((-whole["end"], whole["start"], whole["tid"], whole["owner"]))
@@ -304,7 +308,8 @@ class _OtherColumns:
         self._sizes = Names()
 
     def add(self, block: Block, names: Sequence[str], wanted: npt.NDArray[np.bool_]) -> None:
-        good = wanted & (block.ints["start"] != NULL) & (block.ints["end"] >= block.ints["start"])
+        start, end = block.ints["start"], block.ints["end"]
+        good = wanted & are_times(start) & are_times(end) & (end >= start)
         rows = np.flatnonzero(good)
         if not len(rows):
             return
@@ -312,8 +317,8 @@ class _OtherColumns:
         globals_ = block.ints["globalTid"][rows]
         self._chunks.append(
             (
-                block.ints["start"][rows],
-                block.ints["end"][rows],
+                start[rows],
+                end[rows],
                 self._owners.numbers(globals_),
                 (globals_ & THREAD_MASK).astype(np.int32),
                 self._names.codes([_bare(text) for text in texts]),

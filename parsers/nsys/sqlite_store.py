@@ -179,7 +179,7 @@ def _tables(connection: sqlite3.Connection) -> tuple[dict[str, frozenset[str]], 
     always: dict[str, frozenset[str]] = {}
     for name in _names(connection):
         rows = connection.execute(f'PRAGMA table_info("{name}")').fetchall()
-        columns[name] = frozenset(str(row[1]) for row in rows)
+        columns[name] = frozenset(str(row[1]) for row in rows if '"' not in str(row[1]))
         always[name] = frozenset(str(row[1]) for row in rows if row[3])
     return columns, always
 

@@ -31,7 +31,7 @@ class Block:
     Attributes:
         rows: how many.
         ints: int64 per integer column, `NULL` where the table says nothing.
-        values: Python objects per other column, None where the table says nothing.
+        values: text, bytes or numbers per other column, None where the table says nothing.
     """
 
     rows: int

@@ -14,7 +14,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parsers.columns import NULL, Columns, Lists, Names, integers, list_array, nanosecond, nanoseconds, text_array
+from parsers.columns import (
+    NULL,
+    Columns,
+    Lists,
+    Names,
+    comma_separated,
+    integers,
+    list_array,
+    nanosecond,
+    nanoseconds,
+    text_array,
+    whole_number,
+)
 from tests.parsers.made import three_steps
 
 
@@ -151,3 +163,34 @@ def test_importing_the_package_loads_no_reader() -> None:
     code = "import sys, parsers; print([name for name in ('pyarrow', 'numpy', 'msgspec') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("said", "number"),
+    [
+        (7, 7),
+        ("-7", -7),
+        (b"007", 7),
+        (str(2**63 - 1), 2**63 - 1),
+        (2**63, None),
+        (str(2**63), None),
+        ("9" * 5000, None),  # more digits than Python reads
+        ("²", None),  # a digit for `str.isdigit`, no number
+        ("--5", None),
+        ("", None),
+        (7.0, None),
+        (True, None),
+        (None, None),
+    ],
+)
+def test_a_whole_number_is_one_or_its_digits(said: object, number: int | None) -> None:
+    assert whole_number(said) == number
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [(b"0,-1, 2", [0, -1, 2]), (b"5", [5]), (b"1 2", None), (b"1,,2", None), (b"1,", None), (b"", None)],
+)
+def test_numbers_between_commas(text: bytes, numbers: list[int] | None) -> None:
+    found = comma_separated(text)
+    assert (None if found is None else found.tolist()) == numbers

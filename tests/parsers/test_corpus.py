@@ -30,6 +30,7 @@ from parsers.protobuf_wire import real
 from parsers.straggler_parquet import read_operations
 from parsers.tables import RankTrace
 from tests.parsers import flight_dumps
+from tests.parsers.made import three_steps
 from tests.parsers.nsys.export import Export, grouped
 
 Read = Callable[..., list[RankTrace]]
@@ -56,6 +57,40 @@ def test_brackets_that_never_close_are_not_followed_again_and_again(tmp_path: Pa
     assert time.process_time() - start < 10
 
 
+@pytest.mark.parametrize("ranks", ["0 1", "0,,1", "0,1,", ",", "9" * 5000])
+def test_declared_ranks_that_are_no_list(read_text: Read, ranks: Any) -> None:
+    made = three_steps()
+    made.header["distributedInfo"]["pg_config"] = [{"pg_name": "0", "pg_size": 2, "ranks": ranks}]
+    (trace,) = read_text(made.text())
+    assert trace.groups.select(["size", "ranks"]).to_pylist() == [{"size": 2, "ranks": None}]
+
+
+@pytest.mark.parametrize("long", ["9" * 5000, "[" + "9" * 5000 + "]", "²", "--5"])
+@pytest.mark.parametrize(
+    "key", ["Process Group Ranks", "In split size", "Group size", "Src Rank", "Process Group Name"]
+)
+def test_numbers_in_arguments_that_python_does_not_read(read_text: Read, key: str, long: str) -> None:
+    made = three_steps()
+    made.events[-1]["args"][key] = long
+    (trace,) = read_text(made.text())
+    assert trace.gpu_events.num_rows == 24
+    assert trace.comm_records.num_rows == 3 * 4 * 4
+
+
+@pytest.mark.parametrize("name", ["h_" + "9" * 5000 + ".1.pt.trace.json", "h_².1.pt.trace.json"])
+def test_a_trace_name_with_a_number_that_python_does_not_read(read_text: Read, name: str) -> None:
+    (trace,) = read_text(three_steps(traceName=name).text())
+    assert (trace.identity.rank, trace.identity.host) == (0, None)
+
+
+@pytest.mark.parametrize("value", ['inf, "x": 1e' + "9" * 5000, "0x" + "f" * 5000])
+def test_damaged_numbers_that_python_does_not_read(read_text: Read, value: str) -> None:
+    made = three_steps()
+    text = made.text()
+    (trace,) = read_text(text.replace('"cbid": 211', f'"cbid": {value}', 1))
+    assert (trace.health.events, trace.health.repaired, trace.health.dropped) == (87, 1, 0)
+
+
 # -- Flight Recorder
 
 
@@ -80,6 +115,22 @@ def test_half_a_surrogate_pair_in_a_dump(read_text: Read, tmp_path: Path) -> Non
     path = tmp_path / "dump_0"
     path.write_bytes(data)
     assert summarized(Job(str(path))).num_rows == 1
+
+
+@pytest.mark.parametrize("number", ["²", "--5", "9" * 5000, 10**30])
+def test_numbers_of_a_dump_that_python_does_not_read(read_text: Read, number: Any) -> None:
+    entry = flight_dumps.entry("all_reduce", 1) | {"record_id": number, "pg_id": number}
+    made = flight_dumps.dump([entry], GROUPS, status={0: (1, 1, 1)})
+    made["pg_status"] = {str(number): made["pg_status"]["0"]}
+    (trace,) = read_text(flight_dumps.as_json(made), "dump_0.json")
+    assert isinstance(trace.witness, Dump)
+    assert (trace.witness.statuses, trace.comm_records.num_rows) == ((), 1)
+
+
+def test_a_message_to_a_rank_that_python_does_not_read(read_text: Read) -> None:
+    entries = [flight_dumps.entry("all_reduce", 1), flight_dumps.entry("send 0->" + "9" * 5000, 2)]
+    (trace,) = read_text(flight_dumps.as_json(flight_dumps.dump(entries, GROUPS)), "dump_0.json")
+    assert (trace.comm_records.num_rows, trace.health.quarantined) == (1, 1)
 
 
 # -- execution traces
@@ -163,6 +214,57 @@ def test_a_payload_that_is_a_number(export: Export, tmp_path: Path) -> None:
     connection.commit()
     connection.close()
     assert read(path)[0].comm_records["message_bytes"].to_pylist() == [None]
+
+
+def test_a_file_of_several_columns_of_one_name(export: Export, tmp_path: Path) -> None:
+    folder = export.arrow_directory(tmp_path / "report_arwdir")
+    rewritten(folder / "PROCESSES.arrow", lambda old: old.append_column("pid", old.column("pid")))
+    (trace,) = read(folder)
+    assert "table PROCESSES has several columns of one name: pid" in " / ".join(trace.health.notes)
+    assert trace.gpu_events.num_rows == 1
+
+
+@pytest.mark.parametrize("values", [[{"a": 1}], [[1]], [True], [7], [b"\xff"], [None]])
+def test_texts_of_another_type(export: Export, tmp_path: Path, values: list[Any]) -> None:
+    folder = export.arrow_directory(tmp_path / "report_arwdir")
+    for table, column in (("StringIds", "value"), ("NVTX_PAYLOAD_SCHEMA_ENTRIES", "type"), ("TARGET_INFO_GPU", "id")):
+        if (folder / f"{table}.arrow").exists():
+            rewritten(folder / f"{table}.arrow", lambda old, c=column: strange(old, c, values))  # type: ignore[misc]
+    (trace,) = read(folder)
+    assert trace.gpu_events.num_rows == 1
+
+
+def rewritten(file: Path, change: Callable[[pa.Table], pa.Table]) -> None:
+    with pa.ipc.open_file(pa.BufferReader(file.read_bytes())) as source:
+        changed = change(source.read_all())
+    with pa.ipc.new_file(str(file), changed.schema) as writer:
+        writer.write_table(changed)
+
+
+def strange(table: pa.Table, column: str, values: list[Any]) -> pa.Table:
+    return table.set_column(table.schema.get_field_index(column), column, pa.array(values * table.num_rows))
+
+
+@pytest.mark.parametrize("name", ["EXPORT_PARAM_TIME_SHIFT", "EXPORT_PRODUCT_VERSION"])
+@pytest.mark.parametrize("value", [1e300, "9" * 4000, "²", b"\x00", -(2**63), 2**63 - 1])
+def test_settings_of_an_export_that_are_no_numbers(export: Export, tmp_path: Path, name: str, value: Any) -> None:
+    export.environment("X=1", epoch=2**63 - 1)
+    path = export.sqlite(tmp_path / "report.sqlite")
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE META_DATA_EXPORT SET value = ? WHERE name = ?", (value, name))
+        connection.execute("INSERT INTO META_DATA_EXPORT (name, value) VALUES (?, ?)", (name, value))
+    connection.close()
+    (trace,) = read(path)
+    assert trace.gpu_events["ts_ns"].to_pylist() == [50_000]
+
+
+def test_rows_beyond_any_clock(export: Export, tmp_path: Path) -> None:
+    path = export.sqlite(tmp_path / "report.sqlite")
+    with sqlite3.connect(path) as connection:
+        for table in ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"):
+            connection.execute(f"UPDATE {table} SET start = {-(2**63) + 1}, end = {2**62}")
+    connection.close()
+    assert "3 ranges of NCCL have no start" in refusal(path)
 
 
 def test_lines_that_are_nested_too_deeply(export: Export, tmp_path: Path) -> None:
@@ -260,6 +362,33 @@ def test_a_summary_whose_values_do_not_fit(sample_traces: Path, tmp_path: Path, 
     table = summarized(Job(str(sample_traces / "ddp4" / "rank0.json.gz")))
     path = altered(table, tmp_path / "rank0.parquet", column, value)
     with pytest.raises(InputError, match="a summary is damaged"):
+        from_table(read_table(str(path)))
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        ("steps.complete", "steps.complete is not as long as steps.begin"),
+        ("view.phases", "view.phases is not as long as view.sequence"),
+        ("line.compute_length", "line.compute_length is not as long as line.compute_start"),
+        ("collectives.dur_ns", "is not as long as"),
+        ("groups.size", "is not as long as groups.name"),
+        ("host.ready", "host.ready is not as long as line.call_start"),
+    ],
+)
+def test_a_summary_whose_lists_do_not_go_together(sample_traces: Path, tmp_path: Path, column: str, said: str) -> None:
+    table = summarized(Job(str(sample_traces / "ddp4" / "rank0.json.gz")))
+    value = table.column(column).to_pylist()[0]
+    path = altered(table, tmp_path / "rank0.parquet", column, value + value[:1])
+    with pytest.raises(InputError, match=f"a summary is damaged .*{said}"):
+        from_table(read_table(str(path)))
+
+
+def test_a_summary_that_points_before_its_calls(sample_traces: Path, tmp_path: Path) -> None:
+    table = summarized(Job(str(sample_traces / "ddp4" / "rank0.json.gz")))
+    value = table.column("line.comm_call").to_pylist()[0]
+    path = altered(table, tmp_path / "rank0.parquet", "line.comm_call", [-2, *value[1:]])
+    with pytest.raises(InputError, match=r"line\.comm_call points outside of line\.call_start"):
         from_table(read_table(str(path)))
 
 
