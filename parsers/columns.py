@@ -6,9 +6,11 @@ would import pandas, which costs more than reading a small trace.
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import MAX_PREC, ROUND_HALF_EVEN, Context, Decimal
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -179,40 +181,44 @@ class Columns:
 
     Integer and boolean columns are int64 and int8 arrays with `NULL` and -1 for null, text and list columns are int32
     numbers of a `Names` or `Lists` that is shared by all blocks.
+
+    A column is one buffer that grows in place: arrays of single blocks, to be put together at the end, would leave the
+    memory in pieces that are of no use for larger ones, and a reader that peaks at several times what it keeps.
     """
 
     def __init__(self, schema: pa.Schema, shared: Mapping[str, Names | Lists]) -> None:
         self.schema = schema
         self.rows = 0
         self._shared = shared
-        self._chunks: dict[str, list[npt.NDArray[Any]]] = {field.name: [] for field in schema}
-        self._extra: dict[str, list[npt.NDArray[Any]]] = {}
+        self._kinds: dict[str, npt.DTypeLike] = {field.name: _dtype(field.type) for field in schema}
+        self._data: dict[str, bytearray] = {field.name: bytearray() for field in schema}
 
     def add(self, count: int, columns: Mapping[str, npt.NDArray[Any] | int]) -> None:
         """Add ``count`` rows; a scalar stands for all of them, a column not named is null.
 
-        Names outside the schema are kept beside the table (see `column`).
+        Names outside the schema are kept beside the table (see `column`). No array that `column` gave may be in use.
         """
-        for name, chunks in self._chunks.items():
-            kind = _dtype(self.schema.field(name).type)
-            value = columns.get(name, NULL if kind is np.int64 else -1)
-            chunks.append(np.full(count, value, kind) if isinstance(value, int) else value.astype(kind, copy=False))
+        for name in self.schema.names:
+            kind = self._kinds[name]
+            self._append(name, count, columns.get(name, NULL if kind is np.int64 else -1))
         for name, value in columns.items():
-            if name not in self._chunks:
-                full = np.full(count, value, np.int64) if isinstance(value, int) else value
-                self._extra.setdefault(name, []).append(full)
+            if name not in self.schema.names:
+                self._kinds.setdefault(name, np.int64 if isinstance(value, int) else value.dtype)
+                self._append(name, count, value)
         self.rows += count
+
+    def _append(self, name: str, count: int, value: npt.NDArray[Any] | int) -> None:
+        kind = self._kinds[name]
+        values = np.full(count, value, kind) if isinstance(value, int) else np.ascontiguousarray(value, kind)
+        self._data.setdefault(name, bytearray()).extend(values.data)
 
     def column(self, name: str) -> npt.NDArray[Any]:
         """One column as an array, with its stand-ins for null."""
-        chunks = self._chunks.get(name) or self._extra.get(name) or []
-        if len(chunks) > 1:
-            chunks[:] = [np.concatenate(chunks)]
-        return chunks[0] if chunks else np.empty(0, np.int64)
+        return np.frombuffer(self._data.get(name, b""), self._kinds.get(name, np.int64))
 
     def replace(self, name: str, values: npt.NDArray[Any]) -> None:
         """Put a whole new column in the place of an old one."""
-        (self._chunks if name in self._chunks else self._extra)[name] = [values]
+        self._data[name] = bytearray(np.ascontiguousarray(values, self._kinds[name]).data)
 
     def keep(self, mask: npt.NDArray[np.bool_]) -> None:
         """Forget the rows whose mask is false."""
@@ -221,18 +227,21 @@ class Columns:
     def reorder(self, rows: npt.NDArray[Any]) -> None:
         """Keep the given rows, by their numbers, in the order given."""
         if self.rows:
-            for name in (*self._chunks, *self._extra):
+            for name in self._data:
                 self.replace(name, self.column(name)[rows])
         self.rows = len(rows)
 
-    def table(self, rows: npt.NDArray[Any] | None = None) -> pa.Table:
-        """The table, or the given rows of it (their numbers, in the order wanted)."""
+    def table(self, rows: npt.NDArray[Any] | None = None, *, last: bool = False) -> pa.Table:
+        """The table, or the given rows of it (their numbers, in the order wanted).
+
+        ``last``: nothing is asked of these columns any more, so that each can go as soon as it is in the table.
+        """
         arrays = []
         for field in self.schema:
             values = self.column(field.name)
-            if not len(values):
-                values = np.empty(0, _dtype(field.type))
             arrays.append(_arrow(values if rows is None else values[rows], field.type, self._shared.get(field.name)))
+            if last:
+                del values, self._data[field.name]
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
 
@@ -288,10 +297,8 @@ def text_array(texts: Sequence[str | None]) -> pa.Array:
 def binary_array(values: Sequence[bytes | None], kind: pa.DataType | None = None) -> pa.Array:
     """Bytes with None for null, as ``kind`` (binary by default)."""
     data = [value or b"" for value in values]
-    offsets = np.zeros(len(data) + 1, np.int64)
-    np.cumsum(np.fromiter(map(len, data), np.int64, len(data)), out=offsets[1:])
     valid = np.fromiter((value is not None for value in values), np.bool_, len(data))
-    buffers = [_validity(valid), pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(b"".join(data))]
+    buffers = [_validity(valid), _offsets(_sizes(data)), pa.py_buffer(b"".join(data))]
     return pa.Array.from_buffers(kind or pa.binary(), len(data), buffers)
 
 
@@ -300,29 +307,48 @@ def list_array(lists: Sequence[Sequence[Any] | None], codes: npt.NDArray[Any], k
 
     ``kind`` is a list of integers, of strings, or of lists of integers.
     """
-    sizes = np.fromiter((len(item or ()) for item in lists), np.int64, len(lists))
-    firsts = np.cumsum(sizes) - sizes
+    items = [item or () for item in lists]
     valid = codes >= 0
-    used = np.where(valid, codes, 0)
-    lengths = np.where(valid, sizes[used], 0) if len(lists) else np.zeros(len(codes), np.int64)
-    offsets = np.zeros(len(codes) + 1, np.int64)
+    chosen = codes[valid]
+    lengths = np.zeros(len(codes), np.int64)
+    lengths[valid] = _sizes(items)[chosen]
+    values = _gathered(items, chosen.tolist(), kind.value_type)
+    return pa.Array.from_buffers(kind, len(codes), [_validity(valid), _offsets(lengths)], children=[values])
+
+
+def _gathered(lists: Sequence[Sequence[Any]], chosen: Sequence[int], kind: pa.DataType) -> pa.Array:
+    """The values of the chosen lists, one list after the other.
+
+    Each list is turned into bytes once and written as often as it is chosen: a number for every value of every row
+    would take more memory than the values.
+    """
+    if pa.types.is_integer(kind):
+        return int_array(np.frombuffer(_written([integers(item).tobytes() for item in lists], chosen), np.int64), kind)
+    if pa.types.is_string(kind):
+        lists = [[text.encode("utf-8", "replace") for text in item] for item in lists]
+    lengths = np.frombuffer(_written([_sizes(item).tobytes() for item in lists], chosen), np.int64)
+    if pa.types.is_string(kind):
+        texts = pa.py_buffer(_written([b"".join(item) for item in lists], chosen))
+        return pa.Array.from_buffers(kind, len(lengths), [None, _offsets(lengths), texts])
+    inner = _gathered([list(chain.from_iterable(item)) for item in lists], chosen, kind.value_type)
+    return pa.Array.from_buffers(kind, len(lengths), [None, _offsets(lengths)], children=[inner])
+
+
+def _written(stored: Sequence[bytes], chosen: Sequence[int]) -> bytes:
+    """The chosen pieces in one; `bytes.join` would need a list of them, and ten times that for its own."""
+    out = io.BytesIO()
+    out.writelines(map(stored.__getitem__, chosen))
+    return out.getvalue()
+
+
+def _sizes(items: Sequence[Sequence[Any] | bytes]) -> Ints:
+    return np.fromiter(map(len, items), np.int64, len(items))
+
+
+def _offsets(lengths: Ints) -> pa.Buffer:
+    offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
-    begin = firsts[used] if len(lists) else lengths
-    # row i takes the run of flat positions that starts at begin[i]
-    take = np.repeat(begin - offsets[:-1], lengths) + np.arange(offsets[-1])
-    flat = [value for item in lists for value in item or ()]
-    inner = kind.value_type
-    if pa.types.is_integer(inner):
-        values = int_array(integers(flat)[take], inner)
-    elif pa.types.is_string(inner):
-        names = Names()
-        numbers = names.codes(flat)[take].tolist()
-        texts = list(names)
-        values = text_array([texts[number] for number in numbers])
-    else:
-        values = list_array(flat, take.astype(np.int32), inner)
-    narrow = pa.py_buffer(offsets.astype(np.int32))
-    return pa.Array.from_buffers(kind, len(codes), [_validity(valid), narrow], children=[values])
+    return pa.py_buffer(offsets)
 
 
 def _validity(valid: npt.NDArray[np.bool_]) -> pa.Buffer | None:

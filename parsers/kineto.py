@@ -19,7 +19,7 @@ from parsers.kineto_events import Decoder
 from parsers.kineto_header import Header, has_devices, parse_header
 from parsers.kineto_rows import Rows
 from parsers.kineto_split import Part, split
-from parsers.kineto_tables import RankTables, finish, rank_tables
+from parsers.kineto_tables import Owned, finish, outside_window, owned, rank_tables
 from parsers.rank_identity import rank_from_calls, rank_from_groups, rank_from_path
 from parsers.source import Source
 from parsers.tables import Health, RankIdentity, RankTrace
@@ -69,19 +69,23 @@ def read(source: Source) -> list[RankTrace]:
     finish(rows, header.base_ns)
     parts = split(rows)
     health = _health(source, elements.damage, decoder, rows, header, parts)
-    return [_trace(source, rows, header, health, part, alone=len(parts) == 1) for part in parts]
+    return [_trace(source, rows, header, health, parts, part) for part in parts]
 
 
-def _trace(source: Source, rows: Rows, header: Header, health: Health, part: Part, *, alone: bool) -> RankTrace:
-    made = rank_tables(rows, part)
+def _trace(source: Source, rows: Rows, header: Header, health: Health, parts: list[Part], part: Part) -> RankTrace:
+    alone = len(parts) == 1
+    mine = owned(rows, part)
     notes = list(health.notes)
-    if made.outside_window:
-        notes.append(f"{made.outside_window} GPU events begin outside the window that the profiler says it recorded")
-    pid = _main_pid(rows, part)
+    outside = outside_window(rows, mine.gpu)
+    if outside:
+        notes.append(f"{outside} GPU events begin outside the window that the profiler says it recorded")
+    identity = _identity(source, rows, header, part, mine, notes, alone=alone)
+    metadata = _metadata(rows, header, part)
+    made = rank_tables(rows, mine, last=part is parts[-1])
     return RankTrace(
         path=source.name,
         format=FORMAT,
-        identity=_identity(source, rows, header, part, made, pid, notes, alone=alone),
+        identity=identity,
         gpu_events=made.gpu_events,
         comm_records=made.comm_records,
         launches=made.launches,
@@ -90,7 +94,7 @@ def _trace(source: Source, rows: Rows, header: Header, health: Health, part: Par
         groups=header.groups if alone else tables.empty(tables.GROUPS),
         health=dataclasses.replace(health, notes=tuple(notes)),
         devices=header.devices,
-        metadata=_metadata(rows, header, part),
+        metadata=metadata,
     )
 
 
@@ -132,8 +136,7 @@ def _identity(
     rows: Rows,
     header: Header,
     part: Part,
-    made: RankTables,
-    pid: int | None,
+    mine: Owned,
     notes: list[str],
     *,
     alone: bool,
@@ -147,7 +150,8 @@ def _identity(
     if rank is None and alone:
         rank, said = rank_from_groups(header.group_ranks), "group_intersection"
     if rank is None:
-        rank, said = _rank_from_calls(rows, made), "group_rank"
+        rank, said = _rank_from_calls(rows, mine), "group_rank"
+    pid = _main_pid(rows, part)
     worker = _WORKER_NAME.search(str(header.metadata.get("traceName", ""))) or _WORKER_NAME.search(source.name)
     host = worker["host"] if worker and pid is not None and int(worker["pid"]) == pid else None
     devices = {device for _, device in part.devices or ()}
@@ -163,7 +167,7 @@ def _identity(
     )
 
 
-def _rank_from_calls(rows: Rows, made: RankTables) -> int | None:
+def _rank_from_calls(rows: Rows, mine: Owned) -> int | None:
     """The rank that every collective's "own place in the group" agrees on."""
     if not rows.comm.rows:
         return None
@@ -171,7 +175,7 @@ def _rank_from_calls(rows: Rows, made: RankTables) -> int | None:
     operations = list(texts.names["collective"])
     own = np.array([not _PEER_OR_ROOT.match(str(name)) for name in operations] + [False])
     mask = (
-        made.comm
+        mine.comm
         & (rows.comm.column("layer") == COMM_LAYERS.index("record_param_comms"))
         & own[rows.comm.column("collective")]
         & (rows.comm.column("group_ranks") >= 0)

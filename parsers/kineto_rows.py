@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -138,20 +138,24 @@ class Rows:
         self._on_cpu: list[Operator] = []
         self._calls: list[Launch] = []
         self._named: list[Named] = []
-        self._annotation_types = frozenset(wanted(Annotation))
-        self._buckets: dict[type, list[Any]] = {Named: self._named}
-        for bucket, bases in ((self._on_gpu, [Gpu]), (self._on_cpu, [Operator, Annotation]), (self._calls, [Launch])):
-            self._buckets |= dict.fromkeys(chain.from_iterable(map(wanted, bases)), bucket)
+        self._annotated: list[int] = []  # places of annotations in `_on_cpu`
+        self._keep: dict[type, Callable[[Any], None]] = {Named: self._named.append}
+        for base, keep in (
+            (Gpu, self._on_gpu.append),
+            (Operator, self._on_cpu.append),
+            (Annotation, self._annotate),
+            (Launch, self._calls.append),
+        ):
+            self._keep |= dict.fromkeys(wanted(base), keep)
 
     def take(self, events: Sequence[Any]) -> None:
         """Keep what is wanted of one batch."""
-        bucket_of = self._buckets.get
-        last = None
+        keep_of = self._keep.get
         for event in events:
-            bucket = bucket_of(type(event))
-            if bucket is not None:
-                bucket.append(event)
-                last = event
+            keep = keep_of(type(event))
+            if keep is not None:
+                keep(event)
+        last = next((event for event in reversed(events) if type(event) in self._keep), None)
         if last is not None and (ts := nanosecond(bytes(last.ts))) != NULL:
             self.last_ts = ts
         self._places = None
@@ -165,7 +169,7 @@ class Rows:
             self._take_gpu(self._on_gpu)
         for event in self._named:
             self._take_named(event)
-        for filled in (self._on_gpu, self._on_cpu, self._calls, self._named):
+        for filled in (self._on_gpu, self._on_cpu, self._calls, self._named, self._annotated):
             filled.clear()
         self.events += len(events)
         if max(self._new_gpu.rows, self._new_launches.rows, self._new_marks.rows, self._new_comm.rows) > _PENDING_ROWS:
@@ -186,6 +190,10 @@ class Rows:
         self._flush_marks()
 
     # -- what to keep of a batch
+
+    def _annotate(self, event: Annotation) -> None:
+        self._annotated.append(len(self._on_cpu))
+        self._on_cpu.append(event)
 
     def _take_gpu(self, events: list[Gpu]) -> None:
         if self._keep_operators:
@@ -221,40 +229,44 @@ class Rows:
     def _take_calls(self, events: list[Launch]) -> None:
         if self._keep_operators:
             self.forget_operators()
-        choice = self._is_launch
-        launches = [event for event in events if choice[event.name] & 1]
-        waits = [event for event in events if choice[event.name] & 2]
+        choices = self._chosen(self._is_launch, events)
+        waits = [events[at] for at in np.flatnonzero(choices & 2).tolist()]
         if waits:
             self._new_marks.add(waits, {"kind": [SYNC] * len(waits)})
+        launches = [events[at] for at in np.flatnonzero(choices & 1).tolist()]
+        if not launches:
+            return
         args = [event.args or _NO_LAUNCH_ARGS for event in launches]
         self._note_ranks(launches, args)
-        fields = {
-            "correlation": [arg.correlation for arg in args],
-            "external_id": [arg.external_id for arg in args],
-            "external_old": [arg.external_old for arg in args],
-        }
-        if launches:
-            self._new_launches.add(launches, fields)
+        self._new_launches.add(
+            launches,
+            {
+                "correlation": [arg.correlation for arg in args],
+                "external_id": [arg.external_id for arg in args],
+                "external_old": [arg.external_old for arg in args],
+            },
+        )
 
     def _take_cpu(self, events: list[Operator]) -> None:
-        marks: list[Operator] = []
-        kinds: list[int] = []
-        comm: list[Operator] = []
-        layers: list[int] = []
-        operators, annotations, annotation_types = self._operators, self._annotations, self._annotation_types
-        keep = self._keep_operators
-        for event in events:
-            code = (annotations if type(event) in annotation_types else operators)[event.name]
-            if code >= COMM_BASE:
-                comm.append(event)
-                layers.append(code - COMM_BASE)
-            elif code >= 0 and (keep or code != OPERATOR):
-                marks.append(event)
-                kinds.append(code)
-        if marks:
-            self._new_marks.add(marks, {"kind": kinds})
-        if comm:
+        choices = self._chosen(self._operators, events)
+        for at in self._annotated:
+            choices[at] = self._annotations[events[at].name]
+        is_comm = choices >= COMM_BASE
+        is_mark = (choices >= 0) & ~is_comm
+        if not self._keep_operators:
+            is_mark &= choices != OPERATOR
+        marks = np.flatnonzero(is_mark)
+        if len(marks):
+            self._new_marks.add([events[at] for at in marks.tolist()], {"kind": choices[marks].tolist()})
+        rows = np.flatnonzero(is_comm)
+        if len(rows):
+            comm = [events[at] for at in rows.tolist()]
+            layers = (choices[rows] - COMM_BASE).tolist()
             self._new_comm.add(comm, {"layer": layers, "args": self._arguments(comm), "place": self._place(comm)})
+
+    @staticmethod
+    def _chosen(choice: Choice, events: Sequence[Any]) -> npt.NDArray[np.int8]:
+        return np.fromiter(map(choice.__getitem__, [event.name for event in events]), np.int8, len(events))
 
     def _arguments(self, events: list[Operator]) -> list[CommArgs]:
         raws = [bytes(event.args) or b"{}" for event in events]

@@ -21,15 +21,23 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class RankTables:
-    """The tables of one rank, and what was noticed when they were made."""
+    """The tables of one rank."""
 
     gpu_events: pa.Table
     comm_records: pa.Table
     launches: pa.Table
     cpu_marks: pa.Table
     steps: pa.Table
-    outside_window: int  # GPU events that begin before or after the capture
-    comm: Mask  # its communication rows
+
+
+@dataclass(frozen=True)
+class Owned:
+    """Which rows of a file are one rank's."""
+
+    gpu: Mask
+    comm: Mask
+    launches: Mask
+    marks: Mask
 
 
 def finish(rows: Rows, base_ns: int) -> None:
@@ -72,27 +80,30 @@ def _renumbered(of_gpu: npt.NDArray[np.int64], kept: Mask) -> npt.NDArray[np.int
     return np.where(of_gpu == NULL, NULL, number[np.where(of_gpu == NULL, 0, of_gpu)])
 
 
-def rank_tables(rows: Rows, part: Part) -> RankTables:
-    """The tables of one rank of a file (see `finish`)."""
+def owned(rows: Rows, part: Part) -> Owned:
+    """The rows of one rank of a file (see `finish`)."""
     gpu = part.owns(rows.gpu, on_gpu=True)
-    marks = part.owns(rows.marks, on_gpu=False)
-    launches = part.owns(rows.launches, on_gpu=False)
     comm = part.owns(rows.comm, on_gpu=False)
     of_gpu = rows.comm.column("gpu_event")
     if len(gpu) and len(comm):
         comm = np.where(of_gpu == NULL, comm, gpu[np.where(of_gpu == NULL, 0, of_gpu)])
+    return Owned(gpu, comm, part.owns(rows.launches, on_gpu=False), part.owns(rows.marks, on_gpu=False))
+
+
+def rank_tables(rows: Rows, mine: Owned, *, last: bool) -> RankTables:
+    """The tables of one rank of a file; after those of the ``last`` one the rows are gone."""
+    steps = _steps(rows, mine)
     original = rows.comm.column("gpu_event")
-    rows.comm.replace("gpu_event", _renumbered(original, gpu))
-    comm_table = rows.comm.table(_chosen(comm))
-    rows.comm.replace("gpu_event", original)
+    rows.comm.replace("gpu_event", _renumbered(original, mine.gpu))
+    comm_records = rows.comm.table(_chosen(mine.comm), last=last)
+    if not last:
+        rows.comm.replace("gpu_event", original)
     return RankTables(
-        gpu_events=rows.gpu.table(_chosen(gpu)),
-        comm_records=comm_table,
-        launches=rows.launches.table(_chosen(launches)),
-        cpu_marks=rows.marks.table(_chosen(marks)),
-        steps=_steps(rows, gpu, marks),
-        outside_window=_outside(rows, gpu),
-        comm=comm,
+        gpu_events=rows.gpu.table(_chosen(mine.gpu), last=last),
+        comm_records=comm_records,
+        launches=rows.launches.table(_chosen(mine.launches), last=last),
+        cpu_marks=rows.marks.table(_chosen(mine.marks), last=last),
+        steps=steps,
     )
 
 
@@ -101,7 +112,8 @@ def _chosen(mask: Mask) -> npt.NDArray[np.int64] | None:
     return None if mask.all() else np.flatnonzero(mask)
 
 
-def _outside(rows: Rows, gpu: Mask) -> int:
+def outside_window(rows: Rows, gpu: Mask) -> int:
+    """How many of these GPU events begin before or after the capture."""
     ts = rows.gpu.column("ts_ns")[gpu]
     start, end = rows.window.get("start"), rows.window.get("end")
     early = int((ts < start).sum()) if start is not None else 0
@@ -109,8 +121,9 @@ def _outside(rows: Rows, gpu: Mask) -> int:
     return early + late
 
 
-def _steps(rows: Rows, gpu: Mask, marks: Mask) -> pa.Table:
+def _steps(rows: Rows, mine: Owned) -> pa.Table:
     """Profiler steps in time order: as the CPU marked them, else as they appear on the GPU."""
+    gpu, marks = mine.gpu, mine.marks
     of_cpu = marks & (rows.marks.column("kind") == MARK_KINDS.index("step")) if rows.marks.rows else marks
     columns, names, mask = rows.marks, list(rows.mark_name), of_cpu
     if not of_cpu.any():

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -538,3 +541,37 @@ def test_a_thousand_operators_with_odd_arguments(read_text: ReadText) -> None:
     }
     assert records[0]["group_ranks"] == [0, 1]
     assert any("in the arguments of communication operators" in note for note in trace.health.notes)
+
+
+READ = """
+import json, sys
+import parsers.kineto, parsers
+
+def most():
+    (line,) = [line for line in open("/proc/self/status") if line.startswith("VmHWM:")]
+    return int(line.split()[1]) * 1024
+
+before = most()
+(trace,) = parsers.read(sys.argv[1])
+tables = (trace.gpu_events, trace.comm_records, trace.launches, trace.cpu_marks)
+print(json.dumps([most() - before, sum(table.nbytes for table in tables), trace.comm_records.num_rows]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_nothing_but_the_tables_grows_with_the_file(tmp_path: Path) -> None:
+    job = TraceMaker()
+    job.collective(1000, 400)
+    head, tail = json.dumps({**job.header, "traceEvents": []})[:-2], "]}"
+    one = ",".join(map(json.dumps, job.events))
+
+    def read(calls: int) -> tuple[int, int]:
+        path = tmp_path / f"{calls}.json"
+        path.write_text(head + ",".join([one] * calls) + tail)
+        done = subprocess.run([sys.executable, "-c", READ, str(path)], capture_output=True, text=True, check=True)
+        taken, kept, rows = json.loads(done.stdout)
+        assert rows == 4 * calls  # of the operator, its two ranges, and the kernel
+        return taken, kept
+
+    (small, kept_of_small), (large, kept_of_large) = read(5_000), read(25_000)
+    assert large - small < 2 * (kept_of_large - kept_of_small)  # 1.7; numbers are kept as 64 bits until the end

@@ -18,7 +18,7 @@ from parsers.kineto_events import Decoder
 from parsers.kineto_header import has_devices, parse_header
 from parsers.kineto_rows import Rows
 from parsers.kineto_split import Part
-from parsers.kineto_tables import finish, rank_tables
+from parsers.kineto_tables import finish, owned, rank_tables
 from parsers.settle import Settler
 from parsers.tables import RankTrace
 from tests.parsers.made import expected, seen
@@ -36,7 +36,7 @@ def _whole(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         rows.forget_operators()
     rows.take(Decoder()(json.dumps(document["traceEvents"]).encode()))
     finish(rows, parse_header(header).base_ns)
-    made = rank_tables(rows, Part())
+    made = rank_tables(rows, owned(rows, Part()), last=True)
     return document, {name: getattr(made, name) for name in TABLES}
 
 
