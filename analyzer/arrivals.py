@@ -21,19 +21,18 @@ def symmetric(ranks: Sequence[Measured], meetings: Meetings) -> Meetings:
     """Symmetric collectives in the measured steps of all their ranks, without the one at the edge of the capture."""
     met = counted(ranks, meetings)
     keep = np.ones(met.count, dtype=np.bool_)
-    if (edge := at_edge(met)) != NULL:
+    if (edge := at_edge(ranks, met)) != NULL:
         keep[edge] = False
     return met.where(keep) if met.count else met
 
 
-def last_of_each(met: Meetings) -> tuple[Ints, Floats, Ints]:
-    """Per collective: the entry of the last to arrive, how much later than the middle of the others, all waits."""
+def last_of_each(met: Meetings) -> tuple[Ints, Floats]:
+    """Per collective: the entry of the last to arrive, and how much later than the middle of the others it is, ns."""
     order = np.lexsort((met.start, met.key))
     ends = np.append(met.first[1:], len(met.key)) - 1
     last = order[ends]
     gap = met.start[last] - middle_of_the_others(met.start.astype(np.float64), met)[last]
-    waits = np.add.reduceat(met.start[last][met.key] - met.start, met.first)
-    return last, gap, waits
+    return last, gap
 
 
 def waited_since(ranks: Sequence[Measured], met: Meetings, free: Bools) -> Floats:

@@ -162,7 +162,8 @@ def _pieces(rank: Measured, dims: Sequence[str], slower: Ints | None) -> _Pieces
     cause = cause_of_calls(rank)
     call = line.comm_call
     dim = np.array([dims.index(d) for d in rank.dims] + [dims.index("unknown")], dtype=np.int64)[call]
-    bounded = np.where(np.isin(cause, BOUNDED), least_waits(rank), 0)
+    at_edge = np.arange(len(cause)) == rank.edge_call
+    bounded = np.where(np.isin(cause, BOUNDED) | at_edge, least_waits(rank), 0)
     waited = np.append(np.maximum(rank.wait_ns, 0) + bounded, 0)[call]
     until = np.append(line.call_start, 0)[call] + waited
     cut = np.where(call >= 0, np.clip(until, line.comm_start, line.comm_end), line.comm_start)

@@ -23,6 +23,7 @@ from analyzer.arrivals import (
     waited_since,
     when_ready,
 )
+from analyzer.caused import own_lateness, shares_of_waits
 from analyzer.intervals import Bools, Floats, Ints
 from analyzer.matching import Matching, Meetings
 from analyzer.measured import Measured
@@ -64,11 +65,10 @@ class Lateness:
     Attributes:
         rank: global rank.
         late_us_per_step: how much later than the middle one of the others it arrives, by its own doing.
-        share_of_waits: of all waiting in collectives.
+        share_of_waits: of all waiting of all ranks in collectives, each moment counted once (see `analyzer.caused`).
         cause: in words, None where no single one explains it.
         steps: in how many steps it was late, of how many.
         last: in how many collectives it came last, of how many.
-        caused_us_per_step: waiting of all others together.
     """
 
     rank: int
@@ -77,7 +77,6 @@ class Lateness:
     cause: str | None
     steps: tuple[int, int]
     last: tuple[int, int]
-    caused_us_per_step: float
 
 
 def stragglers(ranks: Sequence[Measured], matching: Matching, link: SlowLink | None = None) -> list[Lateness]:
@@ -93,30 +92,30 @@ def stragglers(ranks: Sequence[Measured], matching: Matching, link: SlowLink | N
     if not met.count:
         return []
     sets = sets_of_ranks(met)
-    _, _, others = last_of_each(met)
     arrived = met
     met = when_ready(ranks, met)
     free = free_of_the_one_before(ranks, met)
-    last, gap, _ = last_of_each(met)
+    last, gap = last_of_each(met)
     waited = waited_since(ranks, met, free)
+    waited_more = waited - middle_of_the_others(waited, met)
     lateness, before = lateness_of(met), entry_before(ranks, met)
     goes_on = free & (before[last] != NULL)
-    own = gap - np.maximum((waited - middle_of_the_others(waited, met))[last], 0.0)
-    own -= np.where(goes_on, lateness[before[last]], 0.0)
+    own = gap - np.maximum(waited_more[last], 0.0) - np.where(goes_on, lateness[before[last]], 0.0)
     # Of a lateness that goes on, what comes on top counts.
     late = (gap > residual) & (free | (own > max(residual, gap.max(initial=0.0) * 1e-6)))
     done = stretches(ranks, met, sets, None if link is None else link.slower_ns)
     steps = max(rank.window.count for rank in ranks)
-    everything = float(others.sum())
+    to_blame = own_lateness(met, lateness, waited_more, np.where(free[met.key], before, NULL))[last]
+    shares = shares_of_waits(ranks, arrived, met.rank[last], np.where(gap > residual, to_blame, 0.0), IMPACT)
     step_ns = float(np.mean([rank.window.total / rank.window.count for rank in ranks if rank.window.count]))
     out = []
-    for place in np.unique(met.rank[last[late]]).tolist():
-        mine = late & (met.rank[last] == place)
+    for place, share in shares.items():
+        rank, mine = ranks[place].source.rank, late & (met.rank[last] == place)
+        if rank is None or not mine.any():
+            continue
         behind = _behind(done, met.rank == place, last[mine])
         whole = min(behind.ns, waited_for(ranks, arrived, met.rank[last] == place))
-        share = float((others * own / np.maximum(gap, 1.0))[mine].sum()) / everything if everything else 0.0
-        rank = ranks[place].source.rank
-        if share < IMPACT or whole / steps < NOISE * step_ns or rank is None:
+        if whole / steps < NOISE * step_ns:
             continue
         if float(lateness[met.rank == place].sum()) < HABIT * float(gap[mine].sum()):
             continue
@@ -129,7 +128,6 @@ def stragglers(ranks: Sequence[Measured], matching: Matching, link: SlowLink | N
                 cause=behind.cause,
                 steps=(len(in_steps), steps),
                 last=(int(mine.sum()), int((met.rank == place).sum())),
-                caused_us_per_step=round(float(others[mine].sum()) / steps / 1000, 3),
             )
         )
     return sorted(out, key=lambda item: -item.share_of_waits)

@@ -112,7 +112,7 @@ def _in_front(faults: Sequence[Fault], step: int, drained: bool) -> Iterator[Ope
         mark = HOST[fault.kind]
         if mark is not None:
             yield mark
-        yield Idle(fault.us)
+        yield Idle(fault.us, exact=True)
         if mark is not None:
             yield End()
 

@@ -116,9 +116,10 @@ class Synchronize:
 
 @dataclass(slots=True)
 class Idle:
-    """The CPU is busy elsewhere (data loading, Python)."""
+    """The CPU is busy elsewhere (data loading, Python): for about that long, or exactly."""
 
     us: float
+    exact: bool = False
 
 
 Operation: TypeAlias = Kernel | Launch | Wait | Begin | End | OnThread | Synchronize | Idle

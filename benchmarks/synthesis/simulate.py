@@ -177,7 +177,7 @@ class Simulator:
             rank.thread = op.thread
             rank.cpu += 15.0 if op.thread == AUTOGRAD else 5.0
         elif isinstance(op, Idle):
-            rank.cpu += op.us * rank.noise.uniform(0.9, 1.2)
+            rank.cpu += op.us if op.exact else op.us * rank.noise.uniform(0.9, 1.2)
         return True
 
     def _end_mark(self, rank: _Rank) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from analyzer.caused import own_lateness
+from analyzer.matching import Meetings
 from analyzer.model import Analysis, Finding
 from tests.analyzer.time_files import GEMM, Writer, analysed, gpipe
 
@@ -97,6 +100,41 @@ def test_a_rank_that_was_itself_made_to_wait_is_not_the_culprit(tmp_path: Path) 
         ranks.append(rank)
     found = analysed(tmp_path, ranks)
     assert [(s.rank, s.cause) for s in found.stragglers] == [(1, "slower compute")]
+
+
+def test_waiting_on_two_streams_at_once_is_waiting_once(tmp_path: Path) -> None:
+    """Two collectives wait 6 ms for rank 1 at the same time, and a third waits 2 ms for rank 2.
+
+    Rank 1 waits 2 ms, rank 2 waits 6, and each of the other three 8. Of these 32 ms 24 are rank 1's, and 8 rank 2's.
+    """
+    ranks = []
+    for r in range(5):
+        rank = Writer(r, 5)
+        for n in range(3):
+            b = 1_000.0 + n * 40_000
+            rank.step(n, b, 40_000)
+            first, second = 6_000.0 * (r == 1), 2_000.0 * (r == 2)
+            rank.kernel(GEMM, b + 100, 1_000 + first)
+            for stream, group in ((20, "a"), (24, "b")):
+                at = b + 1_200 + first
+                rank.collective("allreduce", at, 6_400 - first, 2_000_000, stream=stream, group=group)
+            rank.kernel(GEMM, b + 8_000, 1_000 + second)
+            rank.collective("allreduce", b + 9_100 + second, 2_400 - second, 1_000_000, group="a")
+        ranks.append(rank)
+    found = analysed(tmp_path, ranks).stragglers
+    assert [(s.rank, s.late_us_per_step, s.share_of_waits) for s in found] == [(1, 6_000, 0.75), (2, 2_000, 0.25)]
+
+
+def test_a_lateness_that_was_waited_for_is_somebody_elses() -> None:
+    """Of 9 µs of lateness 4 were spent waiting; where it goes on, these 4 stay somebody else's."""
+    key, rank = np.repeat(np.arange(2), 2), np.array([0, 1, 0, 1])
+    start = np.array([0, 9_000, 20_000, 31_000])
+    none = np.zeros(4, dtype=np.int64)
+    met = Meetings(key, rank, key, start, start + 10_000, kind=none, rooted=none, source=none, base=0)
+    before = np.array([-1, -1, 0, 1])
+    lateness = np.array([-9_000.0, 9_000.0, -11_000.0, 11_000.0])
+    more = np.array([-4_000.0, 4_000.0, 0.0, 0.0])
+    assert own_lateness(met, lateness, more, before).tolist() == [0.0, 5_000.0, 0.0, 7_000.0]
 
 
 def test_one_bad_step_is_told_from_a_habit(tmp_path: Path) -> None:

@@ -175,6 +175,43 @@ def test_the_first_collective_of_a_capture_shows_when_profilers_started(
     assert found.stragglers == []
 
 
+def test_one_rank_shows_the_first_collective_of_a_capture_too(tmp_path: Path) -> None:
+    """All-reduces of 400 µs; the first takes 9 400: at least 9 000 of it, over three steps, is the capture's edge."""
+    rank = Writer(0, 4)
+    for n in range(3):
+        b = 1_000.0 + n * 80_000
+        rank.step(n, b, 80_000)
+        for i, wait in enumerate((9_000.0 if n == 0 else 0.0, 700.0, 0.0)):
+            rank.kernel(GEMM, b + 20_000 * (i + 1) - 600, 500)
+            rank.collective("allreduce", b + 20_000 * (i + 1), 400 + wait, 1_000_000)
+    found = analysed(tmp_path, [rank])
+    assert found.exposure is not None
+    adds_up(found.exposure)
+    charged = {cause.cause: cause.exposed_us for cause in found.exposure.causes}
+    assert charged["capture_start"] == pytest.approx(9_000 / 3, abs=0.01)
+
+
+def test_a_bad_step_behind_the_edge_of_the_capture_is_a_stragglers(tmp_path: Path) -> None:
+    """Steps 1 to 3 are measured; in the first of them rank 2 is late, and all had been recorded for a step by then."""
+    ranks = []
+    for r in range(4):
+        rank = Writer(r, 4)
+        for n in range(4):
+            b = 1_000.0 + n * 80_000
+            rank.step(n, b, 80_000)
+            late = 9_000.0 if n == 1 else 0.0
+            mine = late if r == 2 else 0.0
+            rank.kernel(GEMM, b + 1_000, 10_000 + mine)
+            rank.collective("allreduce", b + 12_000 + mine, 400 + late - mine, 1_000_000)
+        ranks.append(rank)
+    for each in ranks:
+        (tmp_path / f"rank{each.rank}.json").write_text(each.text())
+    found = analyze(tmp_path, steps=(1, 3))
+    assert found.exposure is not None
+    assert "capture_start" not in {cause.cause for cause in found.exposure.causes}
+    assert [(s.rank, s.late_us_per_step, s.share_of_waits) for s in found.stragglers] == [(2, 3_000, 1.0)]
+
+
 def test_waiting_that_recurs_is_no_edge_of_the_capture(tmp_path: Path) -> None:
     ranks = []
     for r in range(4):
