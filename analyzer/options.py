@@ -19,9 +19,9 @@ class Progress:
     Attributes:
         files: files read.
         of_files: files in all.
-        read_bytes: their size as stored; 0 where it is not known.
+        read_bytes: their size as stored, and what was taken of those that are being read; 0 where it is not known.
         of_bytes: of all files.
-        path: the file that was read last.
+        path: the file that was read last or is being read.
     """
 
     files: int
@@ -53,7 +53,7 @@ class Options:
             limit.
         max_expansion: how many times its size a compressed file may grow (looked at beyond 256 MiB).
         max_unpacked_bytes: how large a compressed file may become.
-        progress: called after each file.
+        progress: called after each file, and now and then while one is read.
         change: applied to each rank before anything is inferred from it (`analyzer.export.hidden`); sentences about
             files are left out then.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, cast
@@ -82,13 +83,17 @@ def formats() -> tuple[Format, ...]:
     return tuple(Format(known) for known in KNOWN)
 
 
-def read(path: str | os.PathLike[str], limits: Limits | None = None) -> list[RankTrace]:
+def read(
+    path: str | os.PathLike[str], limits: Limits | None = None, tell: Callable[[int], None] | None = None
+) -> list[RankTrace]:
     """Read one trace, dump or log.
 
     Args:
         path: the file, plain or compressed; its content decides the format, not its name (but for reports of nsys,
             which have no published signature). A directory, where that is a format.
         limits: how far a compressed file may grow.
+        tell: called again and again while a file is read from its beginning to its end, with how many bytes of it, as
+            stored, have been taken.
 
     Returns:
         One `RankTrace` per rank found in the file, normally one.
@@ -103,6 +108,7 @@ def read(path: str | os.PathLike[str], limits: Limits | None = None) -> list[Ran
         if whole is not None:
             return [_plausible(trace) for trace in cast(PathParser, whole.parser).read_path(Path(name), name)]
     with open_source(path, limits) as source:
+        source.tell = tell
         chosen = next((item for item in known if item.sniff(source.head)), None)
         if chosen is None:
             chosen = next((item for item in known if _is_text(source.head) and item.name == "kineto"), None)

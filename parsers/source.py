@@ -63,6 +63,7 @@ class Source:
         file_bytes: size of the file as stored; 0 where the store does not tell.
         head: the first block, for telling formats apart; reading starts from it again.
         faults: what was wrong with the compressed stream, complete only when reading has ended.
+        tell: called after each block with how much of the stored file has been taken; None: nobody asks.
     """
 
     def __init__(
@@ -72,14 +73,18 @@ class Source:
         file_bytes: int,
         faults: list[Fault],
         plain: Any = None,
+        stored: _Stored | None = None,
     ) -> None:
-        """``plain`` is the file itself where it is not compressed: what follows the head is read without a copy."""
+        """``plain`` is the file itself where it is not compressed: what follows the head is read without a copy;
+        ``stored`` is the file where it is compressed."""
         self.name = name
         self.file_bytes = file_bytes
         self.faults = faults
         self.read_bytes = 0
+        self.tell: Callable[[int], None] | None = None
         self._blocks = blocks
         self._plain = plain
+        self._stored = stored
         try:
             self.head = next(blocks, b"")
         except BaseException:
@@ -89,16 +94,21 @@ class Source:
 
     def readinto(self, target: memoryview) -> int:
         """Fill ``target`` from the front; returns the number of bytes, 0 at the end."""
+        size = self._fill(target)
+        self.read_bytes += size
+        if self.tell is not None:
+            self.tell(self.read_bytes if self._stored is None else self._stored.taken)
+        return size
+
+    def _fill(self, target: memoryview) -> int:
         if not self._rest and self._plain is not None:
             count: int = self._plain.readinto(target)
-            self.read_bytes += count
             return count
         if not self._rest:
             self._rest = memoryview(next(self._blocks, b""))
         size = min(len(target), len(self._rest))
         target[:size] = self._rest[:size]
         self._rest = self._rest[size:]
-        self.read_bytes += size
         return size
 
     def close(self) -> None:
@@ -145,7 +155,7 @@ def open_source(
         return Source(name, _plain(file, block_bytes), size, faults, file)
     stored = _Stored(file, reopen)
     blocks = _guard(_blocks(_DECODERS[kind](stored, faults), block_bytes), stored, limits, name)
-    return Source(name, _ahead(blocks) if ahead and size > _ALONE_BYTES else blocks, size, faults)
+    return Source(name, _ahead(blocks) if ahead and size > _ALONE_BYTES else blocks, size, faults, stored=stored)
 
 
 def peek(path: str | os.PathLike[str], size: int = _HEAD_BYTES) -> bytes:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -86,19 +87,19 @@ def load_all(paths: Sequence[str], options: Options) -> list[Loaded | Lost]:
 
 def _load_all(paths: Sequence[str], options: Options) -> list[Loaded | Lost]:
     jobs = _jobs(paths, options)
-    tell = _counter(jobs, options.progress)
+    count = _Count(jobs, options.progress)
     if options.dask is not None:
         from analyzer.reading.cluster import run_on_cluster
 
-        return run_on_cluster(jobs, options.dask, tell)
+        return run_on_cluster(jobs, options.dask, count.done)
     if min(options.workers, len(jobs)) > 1:
         from analyzer.reading.pool import run_in_processes
 
-        return run_in_processes(jobs, options.workers, tell, options.memory_limit_bytes)
+        return run_in_processes(jobs, options.workers, count.done, options.memory_limit_bytes, count.within)
     out: list[Loaded | Lost] = []
     for job in jobs:
-        out.append(attempt(job))
-        tell(job)
+        out.append(attempt(job, partial(count.within, job)))
+        count.done(job)
     return out
 
 
@@ -187,16 +188,30 @@ def _stored_bytes(path: str) -> int:
     return place.stat().st_size
 
 
-def _counter(jobs: Sequence[Job], report: Callable[[Progress], None] | None) -> Callable[[Job], None]:
-    """What a runner calls after each file."""
-    from analyzer.options import Progress
+class _Count:
+    """How far the reading is, told after each file and now and then within one."""
 
-    state = Progress(0, len(jobs), 0, sum(job.stored_bytes for job in jobs), "")
+    def __init__(self, jobs: Sequence[Job], report: Callable[[Progress], None] | None) -> None:
+        self._report = report
+        self._of_files, self._of_bytes = len(jobs), sum(job.stored_bytes for job in jobs)
+        self._files = self._bytes = 0
+        self._under_way: dict[str, int] = {}
 
-    def tell(job: Job) -> None:
-        nonlocal state
-        state = replace(state, files=state.files + 1, read_bytes=state.read_bytes + job.stored_bytes, path=job.path)
-        if report is not None:
-            report(state)
+    def done(self, job: Job) -> None:
+        """A file has been read."""
+        self._under_way.pop(job.path, None)
+        self._files += 1
+        self._bytes += job.stored_bytes
+        self._tell(job)
 
-    return tell
+    def within(self, job: Job, taken_bytes: int) -> None:
+        """So much of a file has been taken."""
+        self._under_way[job.path] = min(taken_bytes, job.stored_bytes)
+        self._tell(job)
+
+    def _tell(self, job: Job) -> None:
+        if self._report is not None:
+            from analyzer.options import Progress
+
+            read_bytes = self._bytes + sum(self._under_way.values())
+            self._report(Progress(self._files, self._of_files, read_bytes, self._of_bytes, job.path))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -19,6 +20,13 @@ if TYPE_CHECKING:
     from heuristics.communicators import Across
     from heuristics.kernel_table import KernelTable
     from heuristics.labelled import LabelledRank
+
+
+Tell = Callable[[int], None]
+"""Hears how many bytes of a file, as stored, have been taken."""
+
+TELL_SECONDS = 0.25
+"""How often that is told: often enough for a bar that moves."""
 
 
 @dataclass(frozen=True)
@@ -84,16 +92,20 @@ def refused(job: Job, error: InputError) -> Lost:
     return Lost(job.path, f"{error.place}: {error.message}" if error.place else error.message, error)
 
 
-def attempt(job: Job) -> Loaded | Lost:
+def attempt(job: Job, tell: Tell | None = None) -> Loaded | Lost:
     """As `load`, for one file of several: one that cannot be used is lost, the others count."""
     try:
-        return load(job)
+        return load(job, tell)
     except InputError as error:
         return refused(job, error)
 
 
-def load(job: Job) -> Loaded:
+def load(job: Job, tell: Tell | None = None) -> Loaded:
     """Read one file, or take its summaries from the cache.
+
+    Args:
+        job: the file.
+        tell: called now and then (`TELL_SECONDS`) with how many bytes of it, as stored, have been taken.
 
     Raises:
         InputError: the file cannot be used.
@@ -105,11 +117,11 @@ def load(job: Job) -> Loaded:
     if job.cache is not None:
         from analyzer.reading.cache import cached
 
-        return cached(job, summarized)
-    return Loaded(summarized(job))
+        return cached(job, partial(summarized, tell=tell))
+    return Loaded(summarized(job, tell))
 
 
-def summarized(job: Job) -> pa.Table:
+def summarized(job: Job, tell: Tell | None = None) -> pa.Table:
     """The summaries of the ranks of one trace.
 
     Raises:
@@ -118,10 +130,10 @@ def summarized(job: Job) -> pa.Table:
     from analyzer.summary.make import summarize
     from analyzer.summary.table import to_table
 
-    return to_table([summarize(rank) for rank in labelled(job)])
+    return to_table([summarize(rank) for rank in labelled(job, tell)])
 
 
-def labelled(job: Job) -> Iterator[LabelledRank]:
+def labelled(job: Job, tell: Tell | None = None) -> Iterator[LabelledRank]:
     """The ranks of one trace with all their events.
 
     Raises:
@@ -133,7 +145,7 @@ def labelled(job: Job) -> Iterator[LabelledRank]:
     from heuristics.pipelines import placed
     from parsers import read
 
-    traces = placed(read(job.path, job.limits))
+    traces = placed(read(job.path, job.limits, None if tell is None else _now_and_then(tell)))
     if job.across is None:
         traces = joined(traces)
     else:
@@ -141,6 +153,20 @@ def labelled(job: Job) -> Iterator[LabelledRank]:
     table = _kernel_table(job.kernel_table) if job.kernel_table is not None else None
     for trace in traces:
         yield label(trace, kernel_table=table)
+
+
+def _now_and_then(tell: Tell) -> Tell:
+    """Readers tell of every block, which nobody can look at."""
+    told = monotonic()
+
+    def maybe(taken_bytes: int) -> None:
+        nonlocal told
+        now = monotonic()
+        if now - told >= TELL_SECONDS:
+            told = now
+            tell(taken_bytes)
+
+    return maybe
 
 
 @cache

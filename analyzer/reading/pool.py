@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,11 @@ STOP_SECONDS = 5
 
 
 def run_in_processes(
-    jobs: Sequence[Job], workers: int, tell: Callable[[Job], None], memory_limit_bytes: int | None = None
+    jobs: Sequence[Job],
+    workers: int,
+    tell: Callable[[Job], None],
+    memory_limit_bytes: int | None = None,
+    within: Callable[[Job, int], None] | None = None,
 ) -> list[Loaded | Lost]:
     """Read every file.
 
@@ -42,12 +47,13 @@ def run_in_processes(
         tell: called after each file, in the order in which they are done.
         memory_limit_bytes: no file is begun beside others where they would together take more than this, by
             `analyzer.reading.memory.Estimate`; alone, every file is.
+        within: called now and then with a file that is being read, and how many bytes of it have been taken.
 
     Returns:
         Per job, what came of it, in the order of the jobs.
     """
     with tempfile.TemporaryDirectory(prefix="commlens-") as scratch:
-        pool = _Pool(jobs, tell, memory_limit_bytes, scratch)
+        pool = _Pool(jobs, tell, memory_limit_bytes, scratch, within)
         try:
             pool.run(min(workers, len(jobs)))
         finally:
@@ -79,7 +85,12 @@ class _Pool:
     """The processes, what they are at, and what came of it."""
 
     def __init__(
-        self, jobs: Sequence[Job], tell: Callable[[Job], None], memory_limit_bytes: int | None, scratch: str
+        self,
+        jobs: Sequence[Job],
+        tell: Callable[[Job], None],
+        memory_limit_bytes: int | None,
+        scratch: str,
+        within: Callable[[Job, int], None] | None,
     ) -> None:
         self.jobs = jobs
         self._limit = memory_limit_bytes
@@ -87,7 +98,7 @@ class _Pool:
         self._scratch = scratch  # temporary files of the processes: they go with the directory, whoever is killed
         self._idle: list[_Worker] = []
         self.results: dict[int, Loaded | Lost] = {}
-        self._tell = tell
+        self._tell, self._within = tell, within
         self._next = 0
         self._failed: tuple[int, Exception] | None = None
         self._context = multiprocessing.get_context(_start_method())
@@ -169,12 +180,16 @@ class _Pool:
         worker.pipe.close()
 
     def _take(self, worker: _Worker) -> bool:
-        """What a process answers; whether it can go on."""
+        """What a process answers; whether it can be given another file."""
         job = self.jobs[worker.place]
         try:
             kind, value = worker.pipe.recv()
         except (EOFError, OSError):
             self._bury(worker, job)
+            return False
+        if kind == "at":
+            if self._within is not None:
+                self._within(job, value)
             return False
         if kind == "failed":
             if self._failed is None or worker.place < self._failed[0]:
@@ -212,7 +227,7 @@ def _serve(pipe: Connection, other_end: Connection | None, scratch: str) -> None
         if job is None:
             return
         try:
-            answer = _answer(attempt(job))
+            answer = _answer(attempt(job, partial(_send_taken, pipe)))
         except MemoryError:
             answer = ("lost", Lost(job.path, "there was not enough memory"))
         except Exception as error:
@@ -221,6 +236,11 @@ def _serve(pipe: Connection, other_end: Connection | None, scratch: str) -> None
             pipe.send(answer)
         except OSError:  # the parent is gone
             return
+
+
+def _send_taken(pipe: Connection, taken_bytes: int) -> None:
+    with suppress(OSError):  # the parent is gone: the answer will find that out
+        pipe.send(("at", taken_bytes))
 
 
 def _answer(result: Loaded | Lost) -> tuple[str, object]:

@@ -74,7 +74,9 @@ def test_the_rank_of_a_killed_process_is_missing_and_the_rest_is_analysed(
 
 def test_nothing_left_to_analyse_is_said(traces: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = reading._jobs
-    monkeypatch.setattr(reading, "_jobs", lambda *a: [dying(job, tmp_path / "lives", 9) for job in plain(*a)])
+    monkeypatch.setattr(
+        reading, "_jobs", lambda *a: [dying(job, tmp_path / Path(job.path).name, 9) for job in plain(*a)]
+    )
     with pytest.raises(InconclusiveError, match=r"nothing could be read: .*rank0\.json\.gz is left out"):
         analyze(traces[:2], workers=2)
 
