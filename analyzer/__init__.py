@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from analyzer.api import Job as Job
     from analyzer.api import analyze as analyze
+    from analyzer.api import infer_layout as infer_layout
     from analyzer.model import Analysis as Analysis
     from analyzer.options import Options as Options
 
-__all__ = ["Analysis", "Job", "Options", "__version__", "analyze"]
+__all__ = ["Analysis", "Job", "Options", "__version__", "analyze", "infer_layout"]
 
 __version__ = "0.1.0"
 
@@ -25,6 +26,7 @@ _HOME = {
     "Job": "analyzer.api",
     "Options": "analyzer.options",
     "analyze": "analyzer.api",
+    "infer_layout": "analyzer.api",
 }
 
 

@@ -64,6 +64,24 @@ def analyze(source: Paths | object, **options: Any) -> Job:
     return Job(examine(_paths(source), Options(**options)))
 
 
+def infer_layout(source: Paths | object, **options: Any) -> LayoutDoc:
+    """The layout of a job, as `Job.layout` has it, without the rest of the analysis.
+
+    From files of summaries it reads only what layout inference needs: of thousands of ranks, a job's layout is there
+    within seconds. Of traces it makes the whole analysis.
+
+    Args:
+        source: as for `analyze`.
+        **options: as for `analyze`.
+
+    Raises:
+        as `analyze`.
+    """
+    from analyzer.layout_alone import layout_alone
+
+    return layout_alone(_paths(source), Options(**options))
+
+
 def _paths(source: Any) -> Paths:
     """Paths as they are; of an object of HolisticTraceAnalysis, the files it has loaded."""
     if isinstance(source, (str, os.PathLike)):

@@ -5,10 +5,27 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from analyzer.summary.model import RankSummary
 from analyzer.words import short_names
 from parsers.errors import InputError
+from parsers.tables import RankIdentity
+
+
+class Given(Protocol):
+    """What has to be known of a trace to tell which rank of which job it is; as in `RankSummary`."""
+
+    @property
+    def path(self) -> str:
+        """As the user named it."""
+
+    @property
+    def identity(self) -> RankIdentity:
+        """Who wrote it."""
+
+    @property
+    def span(self) -> tuple[int, int] | None:
+        """First start and last end on the clock of the day, in ns."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +49,7 @@ class Roster:
     warnings: tuple[str, ...]
 
 
-def roster(traces: Sequence[RankSummary]) -> Roster:
+def roster(traces: Sequence[Given]) -> Roster:
     """Take stock of the traces given as one job.
 
     Raises:
@@ -72,7 +89,7 @@ def roster(traces: Sequence[RankSummary]) -> Roster:
     )
 
 
-def _one_job(traces: Sequence[RankSummary]) -> None:
+def _one_job(traces: Sequence[Given]) -> None:
     for what, of in (("world size", _world_of), ("run", _run_of)):
         files: dict[object, list[str]] = defaultdict(list)
         for trace in traces:
@@ -86,15 +103,15 @@ def _one_job(traces: Sequence[RankSummary]) -> None:
             )
 
 
-def _world_of(trace: RankSummary) -> int | None:
+def _world_of(trace: Given) -> int | None:
     return trace.identity.world_size
 
 
-def _run_of(trace: RankSummary) -> str | None:
+def _run_of(trace: Given) -> str | None:
     return trace.identity.run_id
 
 
-def _same_time(traces: Sequence[RankSummary]) -> list[str]:
+def _same_time(traces: Sequence[Given]) -> list[str]:
     """A warning where two traces with clocks of their own day do not overlap in time."""
     spans = [(*trace.span, trace.path) for trace in traces if trace.span is not None]
     if len(spans) < 2:

@@ -1,166 +1,168 @@
-"""Thousands of ranks from a few: how long summaries of a large job take to load, and its layout to infer.
+"""Thousands of ranks from their summaries: how long they take to load, and the layout to infer; limits are checked.
 
-`python -m benchmarks.scale --ranks 1000 16384` makes summaries of a job with TP, PP and DP by shifting the ranks of
-bundled captures, writes them as one merged file, and prints CPU seconds and peak memory of each stage.
+`python -m benchmarks.scale --ranks 2048 16384` makes the summaries of jobs with several dimensions
+(`benchmarks.many_ranks`) as one merged file, and prints CPU seconds of each stage, wall time and peak memory, measured
+in a process of its own without its imports. `--apart` measures a directory with a file per rank as well, read by
+`analyzer.infer_layout` from its start to its end. Exits with 1 where a limit is missed or a layout is wrong.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import resource
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass
 from itertools import pairwise
-from multiprocessing import get_context
 from pathlib import Path
 
-import pyarrow as pa
-
-from analyzer.reading.one import Job, summarized
-from analyzer.summary.columns import FOR_LAYOUT
-from analyzer.summary.file import read_table, write_table
-from analyzer.summary.model import RankSummary
-from analyzer.summary.table import from_table, merged, to_table, views_of
 from benchmarks.ingest import put
-from heuristics.layout import infer_views
-from heuristics.view import GroupView, compact
 
 MARK = "<!-- benchmarks.scale -->"
-SAMPLE = Path(__file__).parents[1] / "sample_traces" / "tp2_pp2_dp2"
-TP, PP = 2, 2
-RANKS_AT_A_TIME = 512
+
+DEGREES = {"dense": "tp8-cp1-pp8-dp{}-ep1", "moe": "tp4-cp1-pp4-dp{}-ep8", "hsdp": "tp8-cp1-pp1-dp{}-ep1"}
+"""The layouts of `many_ranks.SHAPES`, written down again: what inference has to find."""
+
+SPLIT = {"dense": 64, "moe": 16, "hsdp": 8}
+"""Ranks that hold one copy of the model."""
 
 
-def samples() -> dict[tuple[int, int, int], RankSummary]:
-    """The captured ranks by their place (dp, pp, tp)."""
-    found = [s for path in sorted(SAMPLE.glob("rank*.json.gz")) for s in from_table(summarized(Job(str(path))))]
-    return {place(rank.rank or 0, 2): rank for rank in found}
+@dataclass(frozen=True)
+class Limit:
+    """What a job of so many ranks may take: seconds on an idle machine, and peak memory of all processes in MB.
 
-
-def place(rank: int, dp: int) -> tuple[int, int, int]:
-    """(dp, pp, tp) of a rank: tp is fastest, then dp, then pp, as the captured job has it."""
-    return rank // TP % dp, rank // (TP * dp), rank % TP
-
-
-def members(group: Sequence[int], rank: int, own: int, dp: int) -> list[int]:
-    """A captured group of eight ranks in a job with ``dp`` replicas, as the rank ``own`` has it.
-
-    What varies within the captured group varies in the large one; the rest is as it is for ``own``.
+    Seconds are the CPU time of this process and that of its workers over their number: the wall clock of a busy machine
+    tells of the others.
     """
-    places = [place(member, 2) for member in group]
-    here = place(own, dp)
-    axes = [{p[axis] for p in places} for axis in range(3)]
-    replicas = range(dp) if len(axes[0]) == 2 else [here[0]]
-    stages = sorted(axes[1]) if len(axes[1]) == 2 else [here[1]]
-    shards = sorted(axes[2]) if len(axes[2]) == 2 else [here[2]]
-    del rank
-    return sorted(t + TP * (d + dp * p) for d in replicas for p in stages for t in shards)
+
+    seconds: float
+    peak_mb: float
 
 
-def moved(sample: RankSummary, own: int, dp: int) -> RankSummary:
-    """A captured rank as the rank ``own`` of the large job."""
-    old = sample.rank or 0
-    world = TP * PP * dp
-
-    def peer(captured: int) -> int:
-        there = place(captured, 2)
-        return there[2] + TP * (place(own, dp)[0] + dp * there[1])
-
-    def group(view: GroupView) -> GroupView:
-        if view.ranks is None or old not in view.ranks:
-            return replace(view, size=view.size if view.size < 8 else world)
-        ranks = members(view.ranks, old, own, dp)
-        return replace(view, size=len(ranks), ranks=compact(ranks))
-
-    groups = tuple(group(view) for view in sample.view.groups)
-    sizes = [view.size for view in groups]
-    families = tuple(
-        replace(
-            f,
-            peer=peer(f.peer) if f.peer >= 0 else f.peer,
-            members=sizes[f.group] if f.group >= 0 and f.members else f.members,
-        )
-        for f in sample.view.families
-    )
-    rows = sample.groups.to_pylist()
-    table = sample.groups
-    lists = [list(v.ranks) if v.ranks is not None else None for v in groups[: len(rows)]]
-    for name, values, kind in (
-        ("ranks", lists, pa.list_(pa.int32())),
-        ("size", [v.size for v in groups[: len(rows)]], pa.int32()),
-    ):
-        table = table.set_column(table.schema.get_field_index(name), name, pa.array(values, kind))
-    return replace(
-        sample,
-        path=f"rank{own}.json.gz",
-        identity=replace(sample.identity, rank=own, world_size=world),
-        groups=table,
-        view=replace(sample.view, rank=own, world_size=world, groups=groups, families=families),
-    )
+MERGED = {2048: Limit(0.5, 1000), 16384: Limit(2, 1000)}
+APART = {16384: Limit(10, 4000)}
 
 
-def make(ranks: int, folder: Path) -> Path:
-    """One merged file of a job of so many ranks."""
-    dp = ranks // (TP * PP)
-    known = samples()
-    parts = []
-    for first in range(0, ranks, RANKS_AT_A_TIME):
-        chosen = range(first, min(first + RANKS_AT_A_TIME, ranks))
-        parts.append(to_table([moved(known[(place(own, dp)[0] % 2, *place(own, dp)[1:])], own, dp) for own in chosen]))
-    path = folder / f"job{ranks}.parquet"
-    write_table(merged(parts), path)
-    return path
+def measure(kind: str, ranks: int, place: Path, workers: int) -> str:
+    """A row of the table, and what is wrong with it; to be called in a fresh process."""
+    import pyarrow.parquet  # noqa: F401  (not counted: it is imported once, however many ranks there are)
+
+    from analyzer.reading import views as _views  # noqa: F401
+    from heuristics import layout as _layout  # noqa: F401
+
+    marks = [_now()]
+    if place.is_dir():
+        from analyzer import infer_layout
+
+        layout = infer_layout(place, workers=workers)
+        marks += [_now()]
+        stages = ["", "", f"{marks[1].cpu - marks[0].cpu:.2f}"]
+        size = sum(file.stat().st_size for file in place.iterdir())
+    else:
+        from analyzer.summary.columns import FOR_LAYOUT
+        from analyzer.summary.file import read_table
+        from analyzer.summary.table import views_of
+        from heuristics.layout import infer_views
+
+        table = read_table(str(place), FOR_LAYOUT)
+        marks += [_now()]
+        views = views_of(table)
+        marks += [_now()]
+        layout = infer_views(views).layout
+        marks += [_now()]
+        stages = [f"{after.cpu - before.cpu:.2f}" for before, after in pairwise(marks)]
+        size = place.stat().st_size
+    wall, peak = marks[-1].wall - marks[0].wall, _peak_mb()
+    found = f"tp{layout.tp}-cp{layout.cp}-pp{layout.pp}-dp{layout.dp}-ep{layout.ep}"
+    limit = (APART if place.is_dir() else MERGED).get(ranks)
+    spent = marks[-1].own - marks[0].own + (marks[-1].children - marks[0].children) / workers
+    missed = limit is not None and (spent > limit.seconds or peak > limit.peak_mb)
+    wrong = found != DEGREES[kind].format(ranks // SPLIT[kind])
+    verdict = "wrong" if wrong else "missed" if missed else "kept" if limit is not None else ""
+    said = f"{limit.seconds:g} s, {limit.peak_mb:,.0f} MB: {verdict}" if limit is not None else verdict
+    form = "a file each" if place.is_dir() else "one file"
+    row = [f"{ranks:,}", kind, form, f"{size / ranks / 1e3:.1f}", *stages, f"{wall:.2f}", f"{peak:,.0f}"]
+    return f"| {' | '.join([*row, f'{found}, {layout.confidence:.2f}', said])} |"
 
 
-def measure(path: Path, ranks: int) -> str:
-    """A row of the table: the stages."""
-    seconds = [_cpu()]
-    walls = [time.perf_counter()]
-    table = read_table(str(path), FOR_LAYOUT)
-    seconds.append(_cpu())
-    walls.append(time.perf_counter())
-    views = views_of(table)
-    seconds.append(_cpu())
-    walls.append(time.perf_counter())
-    layout = infer_views(views).layout
-    seconds.append(_cpu())
-    walls.append(time.perf_counter())
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    read, decode, infer = (b - a for a, b in pairwise(seconds))
-    return (
-        f"| {ranks:,} | {path.stat().st_size / ranks / 1e3:.1f} | {read:.2f} | {decode:.2f} | {infer:.2f} | "
-        f"{walls[-1] - walls[0]:.2f} | {peak:,.0f} | tp{layout.tp}-cp{layout.cp}-pp{layout.pp}-dp{layout.dp}, "
-        f"{layout.confidence:.2f} |"
-    )
+@dataclass(frozen=True)
+class Moment:
+    """CPU seconds of this process, of those of its children that have ended, and the wall clock."""
+
+    own: float
+    children: float
+    wall: float
+
+    @property
+    def cpu(self) -> float:
+        """CPU seconds of all of them."""
+        return self.own + self.children
 
 
-def _cpu() -> float:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
+def _now() -> Moment:
+    own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return Moment(own.ru_utime + own.ru_stime, children.ru_utime + children.ru_stime, time.perf_counter())
+
+
+def _peak_mb() -> float:
+    """Peak resident memory of this process; with children, of the largest of them on top.
+
+    ``ru_maxrss`` of a new process begins with that of its parent on Linux (`execve` keeps it), so the parent must be
+    small: this module imports nothing large.
+    """
+    own, child = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return (own + child * (os.cpu_count() or 1)) / 1024
+
+
+def _fresh(function: str, *arguments: object) -> str:
+    """What a function of this module returns in a process of its own."""
+    words = ", ".join(repr(str(a)) if isinstance(a, Path) else repr(a) for a in arguments)
+    program = f"from pathlib import Path\nfrom benchmarks import scale\nprint(scale.{function}({words}))"
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True)
+    return done.stdout.strip()
+
+
+def make_one(kind: str, ranks: int, place: str, apart: bool) -> str:
+    """Make the summaries of a job; to be called in a process of its own, for it takes memory."""
+    from benchmarks.many_ranks import SHAPES, make_apart, make_merged
+
+    (make_apart if apart else make_merged)(SHAPES[kind], ranks, Path(place))
+    return place
+
+
+def measure_one(kind: str, ranks: int, place: str, workers: int) -> str:
+    """`measure`, of a place given as text."""
+    return measure(kind, ranks, Path(place), workers)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ranks", type=int, nargs="+", default=[1000, 16384])
+    parser.add_argument("--ranks", type=int, nargs="+", default=[2048, 16384])
+    parser.add_argument("--job", nargs="+", choices=sorted(DEGREES), default=list(DEGREES), help="kinds of jobs")
+    parser.add_argument("--apart", action="store_true", help="a directory with a file per rank, of the first kind, too")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes that read that directory")
     parser.add_argument("--into", type=Path, help="a page with two marks, between which the table goes")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "commlens_scale")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
-    lines = ["| ranks | kB a rank | read CPU s | decode CPU s | infer CPU s | wall s | peak MB | layout |"]
-    lines.append("|---:|---:|---:|---:|---:|---:|---:|---|")
-    for ranks in args.ranks:
-        path = args.folder / f"job{ranks}.parquet"
-        if not path.exists():
-            make(ranks, args.folder)
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as fresh:  # whose peak memory is its own
-            lines.append(fresh.submit(measure, path, ranks).result())
-        print(lines[-1])
+    lines = ["| ranks | job | summaries | kB a rank | read CPU s | decode CPU s | infer CPU s | wall s | peak MB |"]
+    lines[0] += " layout | limit |"
+    lines.append("|---:|---|---|---:|---:|---:|---:|---:|---:|---|---|")
+    wanted = [(kind, ranks, False) for ranks in args.ranks for kind in args.job]
+    wanted += [(args.job[0], ranks, True) for ranks in args.ranks if args.apart]
+    for kind, ranks, apart in wanted:
+        place = args.folder / f"{kind}{ranks}{'' if apart else '.parquet'}"
+        if not place.exists():
+            _fresh("make_one", kind, ranks, place, apart)
+        lines.append(_fresh("measure_one", kind, ranks, place, args.workers))
+        print(lines[-1], flush=True)
     print("\n".join(lines))
     if args.into is not None:
         put("\n".join(lines), args.into, MARK)
+    sys.exit(any(line.endswith((": missed |", "wrong |")) for line in lines))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -64,29 +64,68 @@ class Axes:
     dense: Claim | None = None
 
 
-def axes(view: RankView, roles: Roles) -> Axes:
-    """Read the axes from the accepted claims of one rank."""
-    found: dict[str, Axis] = {}
-    for dim in ("tp", "cp", "ep"):
-        if roles.of(dim):
-            found[dim] = _axis(view, roles, roles.of(dim))
-    gradients = roles.of("dp", "gradient_scatter", "gradient_reduce")
-    stages = roles.of("pp", "stage_link")
-    if stages:
-        found["pp"] = _pipeline(view, roles, stages[0], gradients)
-    chain = set(found["pp"].ranks or ()) if "pp" in found else set()
-    ties = [c for c in gradients if chain and _inside(view, c, chain)]
-    gradients = [c for c in gradients if c not in ties]
+class AxesOf:
+    """The axes of ranks of one behaviour (`heuristics.view.Signatures`), from the claims that stand on them.
+
+    What they have in common is worked out for the first: degrees and weights. Each rank has groups of its own.
+    """
+
+    def __init__(self, view: RankView, roles: Roles) -> None:
+        self._view, self._roles = view, roles
+        self._split = {dim: _axis(view, roles, roles.of(dim)) for dim in ("tp", "cp", "ep") if roles.of(dim)}
+        self._gradients = roles.of("dp", "gradient_scatter", "gradient_reduce")
+        self._stages = roles.of("pp", "stage_link")[:1]
+        self._link_weight = _weight(view, roles, self._stages[0]) if self._stages else 0.0
+        self._data: dict[tuple[int, ...], Axes] = {}
+
+    def at(self, view: RankView) -> Axes:
+        """The axes of one of the ranks."""
+        found = {dim: _at(view, axis) for dim, axis in self._split.items()}
+        ties: tuple[int, ...] = ()
+        if self._stages:
+            found["pp"] = _pipeline(view, self._stages[0], self._link_weight, self._gradients)
+            chain = set(found["pp"].ranks or ())
+            ties = tuple(n for n, c in enumerate(self._gradients) if chain and _inside(view, c, chain))
+        data = self._without(ties)
+        return Axes(
+            axes=MappingProxyType(found),
+            sync=data.sync and _at(view, data.sync),
+            shard=data.shard and _at(view, data.shard),
+            replicate=data.replicate and _at(view, data.replicate),
+            expert_sync=data.expert_sync,
+            ties=data.ties,
+            dense=data.dense,
+        )
+
+    def _without(self, ties: tuple[int, ...]) -> Axes:
+        """What gradients show, on ranks where some of them tie embeddings."""
+        if ties not in self._data:
+            gradients = [claim for n, claim in enumerate(self._gradients) if n not in ties]
+            tied = tuple(self._gradients[n] for n in ties)
+            self._data[ties] = replace(_data(self._view, self._roles, gradients), ties=tied)
+        return self._data[ties]
+
+
+def _at(view: RankView, axis: Axis) -> Axis:
+    """An axis as another rank of the same behaviour has it."""
+    if axis.ranks is None:
+        return axis
+    return Axis(axis.degree, view.group(axis.claims[0].group).ranks, axis.weight, axis.claims)
+
+
+def _data(view: RankView, roles: Roles, gradients: list[Claim]) -> Axes:
+    """The groups that gradients are reduced over."""
     hybrid = _hybrid(view, gradients)
     if hybrid is not None:
         shard, replicate = (_single(view, roles, claim) for claim in hybrid)
-        rest = [c for c in gradients if c not in hybrid]
+        rest = tuple(c for c in gradients if c not in hybrid)
         both = Axis(shard.degree * replicate.degree, None, min(shard.weight, replicate.weight), hybrid)
-        return Axes(MappingProxyType(found), both, shard, replicate, tuple(rest), tuple(ties), hybrid[0])
+        return Axes(sync=both, shard=shard, replicate=replicate, expert_sync=rest, dense=hybrid[0])
     dense = _dense(view, gradients)
-    experts = tuple(c for c in gradients if dense is not None and view.group(c.group) != view.group(dense.group))
-    sync = _single(view, roles, dense) if dense is not None else None
-    return Axes(MappingProxyType(found), sync, None, None, experts, tuple(ties), dense)
+    if dense is None:
+        return Axes()
+    experts = tuple(c for c in gradients if view.group(c.group) != view.group(dense.group))
+    return Axes(sync=_single(view, roles, dense), expert_sync=experts, dense=dense)
 
 
 def _single(view: RankView, roles: Roles, claim: Claim) -> Axis:
@@ -121,20 +160,19 @@ def _axis(view: RankView, roles: Roles, claims: Sequence[Claim]) -> Axis:
     return Axis(single.degree, single.ranks, max(_weight(view, roles, c) for c in same), same)
 
 
-def _pipeline(view: RankView, roles: Roles, claim: Claim, gradients: list[Claim]) -> Axis:
+def _pipeline(view: RankView, claim: Claim, weight: float, gradients: list[Claim]) -> Axis:
     """The ranks of the pipeline through this rank.
 
     A pipeline group holds the stages in order, so neighbours in it exchange messages. Frameworks that send over the
     world group (DeepSpeed runtime/pipe/p2p.py; Megatron with two stages) leave only the distance between neighbours.
     """
-    weight = _weight(view, roles, claim)
     group = view.group(claim.group)
     if group.ranks is None:
         doubtful = group.size == view.world_size  # messages over the world group show no length
         return Axis(group.size, None, min(weight, DOUBTFUL) if doubtful else weight, (claim,))
-    peers = {f.peer for f in view.families if f.index in claim.families and f.peer >= 0}
     if len(group.ranks) < (view.world_size or max(other.size for other in view.groups)):
         return Axis(group.size, group.ranks, weight, (claim,))
+    peers = {f.peer for f in view.families if f.index in claim.families and f.peer >= 0}
     if not peers or view.rank < 0 or view.rank in peers:  # who sends to itself exchanges with all
         return Axis(0, None, weight, (claim,))
     step = min(abs(peer - view.rank) for peer in peers)

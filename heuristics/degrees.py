@@ -171,8 +171,8 @@ def _chains(views: Sequence[RankView], axes: Sequence[Axes]) -> int | None:
         pipeline = seen.axes.get("pp")
         if pipeline is None or view.rank < 0:
             continue
-        claimed = {index for claim in pipeline.claims for index in claim.families}
-        links[view.rank] = {f.peer for f in view.families if f.index in claimed and f.peer >= 0}
+        claimed = frozenset().union(*[claim.families for claim in pipeline.claims])
+        links[view.rank] = {f.peer for f in view.families if f.peer >= 0 and f.index in claimed}
     if not links or any(not peers or not peers <= links.keys() for peers in links.values()):
         return None
     sizes, left = set(), set(links)

@@ -14,29 +14,28 @@ if TYPE_CHECKING:
     from heuristics.degrees import Degrees
     from heuristics.roles import Roles
     from heuristics.schedule import Schedule
+    from heuristics.seen import Kind
     from heuristics.view import Family, RankView
 
 
-def model_guess(
-    views: Sequence[RankView], roles: Sequence[Roles], axes: Sequence[Axes], found: Degrees, plan: Schedule
-) -> ModelGuess:
+def model_guess(kinds: Sequence[Kind], found: Degrees, plan: Schedule) -> ModelGuess:
     """Read what the payloads fix; the rest stays null.
 
     The layer-boundary activation has tokens x hidden elements; its recorded last dimension is the hidden size. The
     gradients of one step, counted once, are the dense parameters of one shard.
     """
     sources: list[str] = []
-    activation, hidden = _activation(views, roles)
+    activation, hidden = _activation(kinds)
     tokens = activation // hidden if activation and hidden and activation % hidden == 0 else None
     if activation:
-        said = f"activation of {activation:,} elements from the {'tensor' if _has(roles, 'tp') else 'stage'} exchanges"
+        said = f"activation of {activation:,} elements from the {'tensor' if _has(kinds, 'tp') else 'stage'} exchanges"
         sources.append(said)
     if hidden:
         sources.append(f"hidden {hidden:,} from the last dimension of the exchanged activations")
-    parameters = max((_parameters(view, seen) for view, seen in zip(views, axes, strict=True)), default=0)
+    parameters = max((_parameters(kind.first.view, kind.first.axes) for kind in kinds), default=0)
     if parameters:
         sources.append(f"{parameters:,} parameters per rank from one pass over the reduced gradients")
-    layers = _layers(views, roles, found, plan)
+    layers = _layers(kinds, found, plan)
     if layers:
         sources.append(f"{layers} layers per rank from the tensor-parallel exchanges in forward")
     return ModelGuess(
@@ -49,8 +48,8 @@ def model_guess(
     )
 
 
-def _has(roles: Sequence[Roles], dim: str) -> bool:
-    return any(r.of(dim) for r in roles)
+def _has(kinds: Sequence[Kind], dim: str) -> bool:
+    return any(kind.first.roles.of(dim) for kind in kinds)
 
 
 def _claimed(view: RankView, roles: Roles, dim: str) -> list[Family]:
@@ -58,20 +57,21 @@ def _claimed(view: RankView, roles: Roles, dim: str) -> list[Family]:
     return [f for f in view.families if f.index in wanted]
 
 
-def _activation(views: Sequence[RankView], roles: Sequence[Roles]) -> tuple[int | None, int | None]:
+def _activation(kinds: Sequence[Kind]) -> tuple[int | None, int | None]:
     sizes: Counter[int] = Counter()
     widths: Counter[int] = Counter()
-    for view, found in zip(views, roles, strict=True):
+    for kind in kinds:
+        view, found = kind.first.view, kind.first.roles
         for claim in found.of("tp"):
             size = claim.facts.get("activation_elements")
             if isinstance(size, int) and size > 0:
-                sizes[size] += 1
+                sizes[size] += kind.ranks
         for dim in ("tp", "pp") if not found.of("tp") else ("tp",):
             for family in _claimed(view, found, dim):
                 if dim == "pp" and not found.of("tp") and family.primitive == "send_recv":
-                    sizes[family.size] += 1
+                    sizes[family.size] += kind.ranks
                 if family.ndim >= 2 and family.last_dim > 1 and (not sizes or family.size in sizes):
-                    widths[family.last_dim] += 1
+                    widths[family.last_dim] += kind.ranks
     return _most(sizes), _most(widths)
 
 
@@ -89,14 +89,14 @@ def _parameters(view: RankView, axes: Axes) -> int:
     return round(sum(f.elements_per_step for f in listed) / repeats)
 
 
-def _layers(views: Sequence[RankView], roles: Sequence[Roles], found: Degrees, plan: Schedule) -> int | None:
+def _layers(kinds: Sequence[Kind], found: Degrees, plan: Schedule) -> int | None:
     """Two sublayers per layer: half the forward exchanges of one microbatch, less a vocabulary layer where odd."""
     if (found.pp.value or 1) > 1 or plan.microbatches not in (None, 1):
         return None
     counts = set()
-    for view, seen in zip(views, roles, strict=True):
-        for claim in seen.of("tp"):
-            families = [f for f in view.families if f.index in claim.families]
+    for kind in kinds:
+        for claim in kind.first.roles.of("tp"):
+            families = [f for f in kind.first.view.families if f.index in claim.families]
             main = of(families, "reduce_scatter") or of(families, "all_reduce")
             size = claim.facts.get("activation_elements")
             forward = sum(f.forward for f in main if f.size == size)

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from heuristics.axes import Axes, axes
 from heuristics.declared import declared_dims, declared_layout
 from heuristics.degrees import Degree, Degrees, degrees
 from heuristics.dimensions.p2p import marked_off_mesh
 from heuristics.guess import model_guess
-from heuristics.members import alternatives, family_dims, merged_groups, open_dimensions, unexplained_share
+from heuristics.members import alternatives, merged_groups, open_dimensions, unexplained_share
 from heuristics.mesh import rank_order, without
 from heuristics.observe import views
 from heuristics.resolve import resolved
-from heuristics.roles import Roles, roles
 from heuristics.schedule import Schedule, schedule
+from heuristics.seen import Kind, Seen, kinds, see
 from heuristics.sharding import Sharding, declared_sharding, sharding
-from heuristics.verdict import DIMENSIONS, DimensionVerdict, Inference, Layout
-from heuristics.view import RankView, signature
+from heuristics.verdict import DIMENSIONS, Dim, DimensionVerdict, Inference, Layout
+from heuristics.view import RankView
 from parsers.garbage import no_garbage_collection
 
 if TYPE_CHECKING:
@@ -34,15 +33,6 @@ not show, an undecided degree."""
 
 ENOUGH_RANKS = 64
 """Ranks looked at where every rank of a mesh says the same."""
-
-
-@dataclass(frozen=True)
-class Seen:
-    """One rank with everything concluded about it."""
-
-    view: RankView
-    roles: Roles
-    axes: Axes
 
 
 def infer(ranks: Sequence[LabelledRank], *, use_names: bool = True) -> Inference:
@@ -103,35 +93,36 @@ def _capped(found: Inference) -> Inference:
 def _by_roles(ranks: Sequence[RankView]) -> Inference:
     """From the roles of the calls on each group, rank by rank."""
     ranks = marked_off_mesh(resolved(ranks))
-    by_behaviour: dict[int, Roles] = {}
-    seen = []
-    for view in ranks:
-        known = signature(view)
-        if known not in by_behaviour:
-            by_behaviour[known] = roles(view)
-        seen.append(Seen(view, by_behaviour[known], axes(view, by_behaviour[known])))
-    by_family = [family_dims(s.view, s.roles, s.axes) for s in seen]
-    share = unexplained_share(ranks, by_family)
-    undecided = open_dimensions(ranks, by_family, share)
+    seen = see(ranks)
+    alike = kinds(seen)
+    share = unexplained_share(alike)
+    undecided = open_dimensions(alike, share)
     found = degrees(ranks, [s.axes for s in seen], 1.0 - share, undecided)
     pipelines = [(s.view, claim) for s in seen for claim in s.roles.of("pp", "stage_link")[:1]]
     plan = schedule(pipelines, found.pp.value) if found.pp.value != 1 else Schedule()
-    layout = _layout(seen, found, plan, undecided)
+    layout = _layout(seen, alike, found, plan, undecided)
     hidden = {dim for view in ranks for dim in view.unseen}
     if hidden:
         layout = _without(layout, hidden)
+    names = [s.dims for s in seen]
     if ranks and all(view.fragment for view in ranks):
         layout = declared_layout(ranks) or _fragment()
-        by_family = [declared_dims(view) for view in ranks]
-    dims = (
-        np.array(names, dtype=object)[s.view.family_of_call].tolist() for s, names in zip(seen, by_family, strict=True)
-    )
-    return Inference(layout, tuple(dims))
+        names = [declared_dims(view) for view in ranks]
+    return Inference(layout, _of_calls(ranks, names))
 
 
-def _layout(seen: Sequence[Seen], found: Degrees, plan: Schedule, undecided: Mapping[str, str]) -> Layout:
+def _of_calls(ranks: Sequence[RankView], names: Sequence[Sequence[Dim]]) -> tuple[list[Dim], ...]:
+    """Per rank, the dimension of each call."""
+    words = {id(own): np.array(own, dtype=object) for own in names}
+    return tuple(words[id(own)][view.family_of_call].tolist() for view, own in zip(ranks, names, strict=True))
+
+
+def _layout(
+    seen: Sequence[Seen], alike: Sequence[Kind], found: Degrees, plan: Schedule, undecided: Mapping[str, str]
+) -> Layout:
     known = found.known()
-    stage = _sharding(seen, found, plan, undecided)
+    ones = [kind.first for kind in alike]
+    stage = _sharding(ones, found, plan, undecided)
     hybrid = found.replicate is not None and (found.replicate or 1) > 1
     dp = found.dp.value
     sharded = stage.stage if stage is not None else None
@@ -142,23 +133,23 @@ def _layout(seen: Sequence[Seen], found: Degrees, plan: Schedule, undecided: Map
         pp=found.pp.value,
         dp=dp,
         ep=found.ep.value,
-        sequence_parallel=_sequence_parallel(seen, found.tp.value),
+        sequence_parallel=_sequence_parallel(ones, found.tp.value),
         data_parallel=_scheme(stage, dp, hybrid),
         zero_stage=sharded,
         dp_shard=_shard(found, stage),
         dp_replicate=_replicate(found, stage),
-        cp_kind=_context_kind(seen, found.cp.value),
+        cp_kind=_context_kind(ones, found.cp.value),
         pp_schedule=plan.name,
         virtual_stages=plan.virtual_stages,
         microbatches=plan.microbatches,
         rank_order=_order(seen),
-        recompute=_recompute(seen),
-        grad_reduce_dtype=_gradient_dtype(seen),
+        recompute=_recompute(ones),
+        grad_reduce_dtype=_gradient_dtype(ones),
         confidence=round(confidence if len(known) == len(DIMENSIONS) else min(confidence, NO_PROMISE), 4),
-        source="both" if any(g.desc for s in seen for g in s.view.groups) else "behaviour",
+        source="both" if any(g.desc for s in ones for g in s.view.groups) else "behaviour",
         dimensions=MappingProxyType({dim: _verdict(dim, getattr(found, dim), seen, stage, plan) for dim in DIMENSIONS}),
-        alternatives=alternatives([(s.view, s.roles) for s in seen], found, sharded),
-        model=model_guess([s.view for s in seen], [s.roles for s in seen], [s.axes for s in seen], found, plan),
+        alternatives=alternatives(alike, found, sharded),
+        model=model_guess(alike, found, plan),
         stage_of_rank=MappingProxyType(dict(plan.stage_of_rank)),
         notes=(),
     )
@@ -177,7 +168,7 @@ def _sharding(seen: Sequence[Seen], found: Degrees, plan: Schedule, undecided: M
 
 def _claimed_sharding(seen: Sequence[Seen], found: Degrees, plan: Schedule) -> Sharding | None:
     """The stage that the ranks agree on; the undecided verdict if none decides."""
-    alike = {id(s.axes.dense): s for s in seen if s.axes.dense is not None}  # ranks of one behaviour share the claim
+    alike = {id(s.axes.dense): s for s in seen if s.axes.dense is not None}  # kinds may share the claim
     again = [claim for s in seen for claim in s.roles.of("dp", "parameter_regather")]
     if again and alike:
         return Sharding(3, (3,), again[0].evidence[0])

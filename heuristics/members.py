@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from heuristics.axes import Axes
     from heuristics.degrees import Degrees
     from heuristics.roles import Roles
+    from heuristics.seen import Kind
     from heuristics.view import Family, RankView
 
 MAX_ALTERNATIVES = 3
@@ -81,19 +82,19 @@ def _leftover(view: RankView, family: Family, owner: dict[int, Dim]) -> Dim:
     return dim
 
 
-def unexplained_share(views: Sequence[RankView], dims: Sequence[Sequence[Dim]]) -> float:
+def unexplained_share(kinds: Sequence[Kind]) -> float:
     """Share of the payload that no dimension explains, over all ranks; of the calls, where sizes are not recorded.
 
     Where some sizes are not recorded, the larger of the two: what has a size by its elements, what has none by calls.
     """
     elements = calls = unknown = unsized = 0.0
-    for view, names in zip(views, dims, strict=True):
-        for family, dim in zip(view.families, names, strict=True):
-            elements += (own := family.elements_per_step)
-            calls += family.calls_per_step
+    for kind in kinds:
+        for family, dim in zip(kind.first.view.families, kind.first.dims, strict=True):
+            elements += (own := kind.ranks * family.elements_per_step)
+            calls += (often := kind.ranks * family.calls_per_step)
             if dim == "unknown":
                 unknown += own
-                unsized += family.calls_per_step if family.size < 0 else 0.0
+                unsized += often if family.size < 0 else 0.0
     return max(unknown / elements if elements else 0.0, unsized / calls if calls else 0.0)
 
 
@@ -105,7 +106,7 @@ class _Open:
     layered: bool
 
 
-def open_dimensions(views: Sequence[RankView], dims: Sequence[Sequence[Dim]], share: float) -> dict[str, str]:
+def open_dimensions(kinds: Sequence[Kind], share: float) -> dict[str, str]:
     """Dimensions that the unexplained calls might serve, and which calls those are, as ``12 all_to_all``.
 
     ``share`` is `unexplained_share` of the same.
@@ -115,7 +116,8 @@ def open_dimensions(views: Sequence[RankView], dims: Sequence[Sequence[Dim]], sh
     """
     if share < NEGLIGIBLE:
         return {}
-    unexplained = _unexplained(views, dims)
+    views = [kind.first.view for kind in kinds]
+    unexplained = _unexplained(kinds)
     attends = any(view.attention_before.any() or not view.sequence.size for view in views)
     found: dict[str, list[str]] = {}
     for primitive, seen in unexplained.items():
@@ -131,12 +133,13 @@ def open_dimensions(views: Sequence[RankView], dims: Sequence[Sequence[Dim]], sh
     return {dim: " and ".join(said) for dim, said in found.items()}
 
 
-def _unexplained(views: Sequence[RankView], dims: Sequence[Sequence[Dim]]) -> dict[str, _Open]:
+def _unexplained(kinds: Sequence[Kind]) -> dict[str, _Open]:
     """Unexplained calls by primitive, without those that carry next to nothing of all that is sent."""
-    total = sum(f.elements_per_step for view in views for f in view.families)
+    total = sum(kind.ranks * f.elements_per_step for kind in kinds for f in kind.first.view.families)
     found: dict[str, _Open] = {}
     carried: dict[str, float] = {}
-    for view, names in zip(views, dims, strict=True):
+    for kind in kinds:
+        view, names = kind.first.view, kind.first.dims
         layers = int(view.attention_before.sum()) / (1 if view.has_backward is False else ATTENTION_KERNELS)
         own = [f for f, d in zip(view.families, names, strict=True) if d == "unknown" and f.calls_per_step]
         calls_of: dict[str, float] = {}
@@ -145,13 +148,13 @@ def _unexplained(views: Sequence[RankView], dims: Sequence[Sequence[Dim]]) -> di
         for family in own:
             if _at_the_edge(view, family):
                 continue
-            kind = "exchange" if family.primitive == "send_recv" and not family.direction else family.primitive
+            call = "exchange" if family.primitive == "send_recv" and not family.direction else family.primitive
             layered = not layers or calls_of[family.primitive] * MOST_LAYERS_PER_CALL > layers
-            before = found.get(kind, _Open(0.0, False))
-            found[kind] = _Open(before.calls + family.calls_per_step, before.layered or layered)
-            share = family.elements_per_step if family.size >= 0 else inf
-            carried[kind] = carried.get(kind, 0.0) + share
-    return {kind: seen for kind, seen in found.items() if carried[kind] >= NEGLIGIBLE * total}
+            before = found.get(call, _Open(0.0, False))
+            found[call] = _Open(before.calls + kind.ranks * family.calls_per_step, before.layered or layered)
+            share = kind.ranks * family.elements_per_step if family.size >= 0 else inf
+            carried[call] = carried.get(call, 0.0) + share
+    return {call: seen for call, seen in found.items() if carried[call] >= NEGLIGIBLE * total}
 
 
 def _at_the_edge(view: RankView, family: Family) -> bool:
@@ -189,19 +192,17 @@ def _data_groups(view: RankView, axes: Axes) -> set[Sequence[int]]:
     return {without(axes.sync.ranks, context.ranks, view.rank)}
 
 
-def alternatives(
-    seen: Sequence[tuple[RankView, Roles]], found: Degrees, zero_stage: int | None
-) -> tuple[Alternative, ...]:
+def alternatives(kinds: Sequence[Kind], found: Degrees, zero_stage: int | None) -> tuple[Alternative, ...]:
     """Layouts in which a losing claim had won: the loser's dimension takes the winner's group."""
     ranked: dict[tuple[str, str], tuple[float, Alternative]] = {}
-    for view, roles in seen:
-        for loser, winner in roles.rejected:
+    for kind in kinds:
+        for loser, winner in kind.first.roles.rejected:
             if loser.dim == winner.dim or loser.group < 0 or loser.weight <= 0:
                 continue
             chance = 10.0 ** -max(winner.weight - loser.weight, 0.0)
             key = (winner.dim, loser.dim)
             if key not in ranked or ranked[key][0] < chance:
-                ranked[key] = (chance, _swapped(view, loser, winner, found, zero_stage, chance))
+                ranked[key] = (chance, _swapped(kind.first.view, loser, winner, found, zero_stage, chance))
     best = sorted(ranked.values(), key=lambda pair: -pair[0])
     return tuple(alternative for chance, alternative in best[:MAX_ALTERNATIVES] if chance >= WORTH_SAYING)
 

@@ -40,7 +40,7 @@ def resolved(views: Sequence[RankView]) -> tuple[RankView, ...]:
 
 
 def _resolve(view: RankView, by_rank: Mapping[int, RankView]) -> RankView:
-    if all(view.group(family.group).identified for family in view.families):
+    if view.calls_identified:
         return view
     claims = [claim for claim in roles(view).accepted if not view.group(claim.group).identified]
     if any(group.identified and group.size > 1 for group in view.groups):

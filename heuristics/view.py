@@ -7,7 +7,7 @@ rank of a real job makes ten thousand calls and has twenty families, so everythi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from operator import attrgetter
 from types import MappingProxyType
@@ -55,6 +55,16 @@ class GroupView:
     def identified(self) -> bool:
         """Whether calls on it can be told from calls on another group of the same size."""
         return bool(self.name) or self.ranks is not None
+
+    @cached_property
+    def shape(self) -> int:
+        """A hash of what it shares with the groups of the same kind on other ranks."""
+        return hash((self.size, self.desc, self.declared, bool(self.name), self.ranks is not None))
+
+    @cached_property
+    def members(self) -> int:
+        """A hash of its ranks."""
+        return hash(self.ranks)
 
 
 UNKNOWN_GROUP = GroupView(0, None, "", "", False)
@@ -124,6 +134,17 @@ class Family:
         """Payload elements of all its calls in a step."""
         return max(self.size, 0) * self.calls_per_step
 
+    @cached_property
+    def said(self) -> int:
+        """A hash of everything that it says but who the peer is."""
+        return hash(_SAID(self))
+
+    def facing(self, peer: int) -> Family:
+        """The same calls with another peer: `dataclasses.replace`, but a copy of what is there takes a tenth."""
+        other = object.__new__(Family)
+        other.__dict__.update(self.__dict__, peer=peer, said=self.said)
+        return other
+
 
 @dataclass(frozen=True)
 class RankView:
@@ -179,9 +200,19 @@ class RankView:
     off_mesh: bool = False
     timing: Timing | None = None
 
+    def without_names(self) -> RankView:
+        """The same without the groups' descriptions; identifiers stay, for they only join."""
+        return replace(self, groups=tuple(replace(group, desc="") for group in self.groups))
+
     def group(self, index: int) -> GroupView:
         """A group by its position; -1 stands for calls whose group is not known."""
         return self.groups[index] if index >= 0 else UNKNOWN_GROUP
+
+    @property
+    def calls_identified(self) -> bool:
+        """Whether every call is on a group that can be told from the others."""
+        used = {family.group for family in self.families}
+        return all(self.group(group).identified for group in used)
 
     def on_other_streams(self, group: int) -> list[Family]:
         """Families on other groups that, like this one, have no name and as many members; none where it has a name.
@@ -237,15 +268,39 @@ _SAID = attrgetter(*(f.name for f in fields(Family) if f.name != "peer"))
 """Everything that a family says but who the peer is."""
 
 
-def signature(view: RankView) -> int:
-    """A hash of everything that roles are read from: ranks that do the same on groups of the same shape share it.
+class Signatures:
+    """Hashes of everything that roles are read from: ranks that do the same on groups of the same shape share them.
 
-    Groups count by size, description and which of them have the same members; peers by their distance.
+    Groups count by size, description and which of them have the same name or the same members; peers by their distance.
+    The ranks of one summary file share their arrays, each of which is hashed once.
     """
-    same: dict[object, int] = {}
-    groups = tuple((g.size, g.desc, same.setdefault(g.ranks, len(same)), g.ranks is not None) for g in view.groups)
-    families = tuple((_SAID(f), f.peer - view.rank if f.peer >= 0 else NULL) for f in view.families)
-    arrays = (view.sequence, view.phases, view.attention_before > 0, view.backward_before)
-    marks = (view.backward_after, view.has_backward, view.steps_marked, view.off_mesh, bool(view.actions))
-    runs = (view.runs_experts, view.runs_embedding_bags)
-    return hash((view.world_size, groups, families, tuple(a.tobytes() for a in arrays), marks, runs))
+
+    def __init__(self) -> None:
+        self._orders: dict[tuple[int, ...], tuple[int, tuple[object, ...]]] = {}
+
+    def of(self, view: RankView) -> int:
+        """The hash of one rank."""
+        groups = tuple([g.shape for g in view.groups])
+        same = _first_alike([g.members for g in view.groups]), _first_alike([g.name for g in view.groups])
+        said = tuple([f.said for f in view.families])
+        peers = tuple([f.peer - view.rank if f.peer >= 0 else NULL for f in view.families])
+        marks = (view.backward_after, view.has_backward, view.steps_marked, view.off_mesh, bool(view.actions))
+        runs = (view.runs_experts, view.runs_embedding_bags)
+        return hash((view.world_size, groups, same, said, peers, self._order(view), marks, runs))
+
+    def _order(self, view: RankView) -> int:
+        arrays = (view.sequence, view.phases, view.attention_before, view.backward_before)
+        key = tuple(map(id, arrays))
+        if key not in self._orders:
+            attends = view.attention_before > 0
+            said = (view.sequence, view.phases, attends, view.backward_before)
+            self._orders[key] = (hash(tuple(a.tobytes() for a in said)), arrays)  # kept, so that no id is used again
+        return self._orders[key][0]
+
+
+def _first_alike(values: Sequence[object]) -> tuple[int, ...]:
+    """Per value, where it comes first; empty where all differ."""
+    if len(set(values)) == len(values):
+        return ()
+    first: dict[object, int] = {}
+    return tuple([first.setdefault(value, place) for place, value in enumerate(values)])

@@ -23,6 +23,7 @@ import pyarrow as pa
 from parsers import tables
 from parsers.assemble import table
 from parsers.errors import InputError
+from parsers.parquet_footer import MAGIC, footer
 from parsers.source import Source
 from parsers.tables import Health, RankIdentity, RankTrace
 
@@ -69,7 +70,6 @@ _MARKS = MappingProxyType(
 )
 """Operations that say in which part of the step the others are: kind and name of `tables.CPU_MARKS`."""
 _COMPUTE_STREAM = 7
-_MAGIC = b"PAR1"
 
 COLUMNS = ("rank", "step", "optype", "start_ts", "duration", "seq_id")
 
@@ -145,7 +145,7 @@ def read_operations(path: str) -> Operations:
 
 def sniff(head: bytes) -> bool:
     """Whether this is a Parquet file; what it holds is said at its end (see `holds_operations`)."""
-    return head.startswith(_MAGIC)
+    return head.startswith(MAGIC)
 
 
 def belongs(path: Path, head: bytes) -> bool:
@@ -158,9 +158,9 @@ def holds_operations(path: Path) -> bool:
     import pyarrow.parquet as pq
 
     try:
-        with path.open("rb") as file:
-            if not sniff(file.read(len(_MAGIC))):
-                return False
+        said = footer(path)
+        if not all(name.encode() in said for name in COLUMNS):
+            return False
         return set(COLUMNS) <= set(pq.read_schema(path).names)
     except (OSError, pa.ArrowException):
         return False

@@ -101,7 +101,7 @@ class _Pool:
         self._tell, self._within = tell, within
         self._next = 0
         self._failed: tuple[int, Exception] | None = None
-        self._context = multiprocessing.get_context(_start_method())
+        self._context = multiprocessing.get_context(start_method())
         self._workers: list[_Worker] = []
 
     def run(self, workers: int) -> None:
@@ -249,7 +249,7 @@ def _answer(result: Loaded | Lost) -> tuple[str, object]:
     return "loaded", (to_bytes(result.table), result.notes, peak_bytes())
 
 
-def _start_method() -> str:
+def start_method() -> str:
     """Fork is cheap, but a child forked beside running threads may find their locks held for ever."""
     return "fork" if sys.platform == "linux" and threading.active_count() == 1 else "spawn"
 

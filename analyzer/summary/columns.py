@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from heuristics.arrays import NULL, numpy, whole
+from heuristics.arrays import NULL, codes, numpy, whole
 from parsers import tables
 from parsers.columns import distinct_values, text_array
 
@@ -40,8 +40,10 @@ INTEGERS = (
     "turns.length",
     "turns.phase",
 )
-VIEW = ("view.family_of_call", "view.sequence", "view.phases", "view.attention_before", "view.backward_before")
-"""Columns of the rank's view, beside the document ``view``."""
+BEHAVIOUR = "view.behaviour"
+"""What a rank has in common with all that do the same (see `analyzer.summary.view`): stored once for many."""
+
+FAMILY_OF_CALL = "view.family_of_call"
 
 WITNESSES = ("witness", "log")
 """What other sources of the job are joined with."""
@@ -49,17 +51,21 @@ WITNESSES = ("witness", "log")
 TIMING = ("view.call_phase", "view.landmark", "view.landmark_start", "view.landmark_length")
 """Columns of `RankView.timing`: empty where the calls say their size or their group."""
 
-FOR_LAYOUT = (
-    *("view", *VIEW, *TIMING),
-    *(f"collectives.{name}" for name in ("ts_ns", "dur_ns", "stream", "step")),
-)
-"""All that layout inference needs."""
+FOR_LAYOUT = ("view", BEHAVIOUR)
+"""All that layout inference needs where every call says its group."""
+
+FOR_CALLS = (FAMILY_OF_CALL, *TIMING, *(f"collectives.{name}" for name in ("ts_ns", "dur_ns", "stream", "step")))
+"""What it needs beside where calls do not, and for saying which dimension each call belongs to."""
+
+SPACED = "groups.spaced"
+"""First rank, number and distance of the ranks of each group that are evenly spaced; ``groups.ranks`` is null there."""
 
 
 def _fields() -> Iterator[tuple[str, pa.DataType]]:
     yield from (("rank", pa.int32()), ("world_size", pa.int32()), ("head", pa.string()), ("view", pa.string()))
     yield from ((name, pa.binary()) for name in WITNESSES)
-    yield from ((name, pa.list_(pa.int32())) for name in VIEW)
+    yield from ((BEHAVIOUR, tables.TEXT), (FAMILY_OF_CALL, pa.list_(pa.int32())))
+    yield SPACED, pa.list_(pa.list_(pa.int32()))
     yield from ((name, pa.list_(pa.int64())) for name in (*TIMING, *INTEGERS))
     yield "steps.complete", pa.list_(pa.int8())
     for prefix, schema in (("groups.", tables.GROUPS), ("collectives.", tables.COLLECTIVES)):
@@ -168,6 +174,17 @@ class Rows:
         values: list[bytes | None] = self._table.column(name).to_pylist()
         return values
 
+    def has(self, name: str) -> bool:
+        """Whether the table has such a column."""
+        return name in self._table.column_names
+
+    def words(self, name: str) -> tuple[list[int], list[str]]:
+        """Repeated text, one a rank: numbers of words (-1 for none), and the words."""
+        numbers, words = codes(self._table, name)
+        if len(numbers) and numbers.max() >= len(words):
+            raise LookupError(f"{name} refers to a word that is not there")
+        return numbers.tolist(), words
+
     def _column(self, name: str) -> tuple[list[int], pa.Array]:
         """Where the lists of the ranks begin and end, and the values of all of them."""
         if name not in self._columns:
@@ -176,6 +193,11 @@ class Rows:
                 raise TypeError(f"{name} holds {column.type} in place of lists")
             self._columns[name] = (numpy(column.offsets).tolist() if len(column) else [0], column.values)
         return self._columns[name]
+
+    def texts(self, name: str) -> list[str]:
+        """Texts, one a rank; of a null nothing can be made, so that reading it fails."""
+        values: list[str] = self._table.column(name).to_pylist()
+        return values
 
     def text(self, name: str, row: int) -> str:
         """One text."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,23 +28,37 @@ def write_table(table: pa.Table, path: str | os.PathLike[str]) -> None:
     Raises:
         InputError: it cannot be written.
     """
+    write_tables([table], path)
+
+
+def write_tables(tables: Iterable[pa.Table], path: str | os.PathLike[str]) -> None:
+    """As `write_table`, one table after the other into one file: no more than one has to be in memory.
+
+    Raises:
+        InputError: it cannot be written.
+    """
     import pyarrow.parquet as pq
 
+    schema = SCHEMA.with_metadata({KEY: str(VERSION)})
     leaves = list(_leaves())
-    with whole_file(path) as partial:
-        pq.write_table(
-            pa.Table.from_arrays(table.columns, schema=SCHEMA.with_metadata({KEY: str(VERSION)})),
+    with (
+        whole_file(path) as partial,
+        pq.ParquetWriter(
             partial,
+            schema,
             compression="zstd",
-            row_group_size=RANKS_PER_GROUP,
             use_dictionary=[path for path, kind in leaves if pa.types.is_string(kind)],
             write_page_checksum=True,
+            write_statistics=False,  # nothing asks for them, and they are a fifth of a rank's file
             column_encoding={path: "DELTA_BINARY_PACKED" for path, kind in leaves if _is_delta(kind)},
-        )
+        ) as writer,
+    ):
+        for table in tables:
+            writer.write_table(pa.Table.from_arrays(table.columns, schema=schema), row_group_size=RANKS_PER_GROUP)
 
 
-def read_table(path: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """Read summaries, all columns or some.
+def read_table(path: str, columns: Sequence[str] | None = None, *, threads: bool = True) -> pa.Table:
+    """Read summaries, all columns or some; several columns at a time unless ``threads`` is false.
 
     Raises:
         InputError: no summary, one of another version, or a damaged one.
@@ -53,16 +67,16 @@ def read_table(path: str, columns: Sequence[str] | None = None) -> pa.Table:
 
     try:
         with _opened(path) as file:
-            parquet = pq.ParquetFile(file, page_checksum_verification=True)
+            parquet = pq.ParquetFile(file, page_checksum_verification=True, pre_buffer=columns is None)
             _check(parquet, path)
-            return parquet.read(columns=None if columns is None else list(columns))
+            return parquet.read(columns=None if columns is None else list(columns), use_threads=threads)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         what = " ".join(str(error).split())
         raise InputError(f"is a damaged summary ({what})", path=path, hint="summarize the trace again") from error
 
 
 def _check(parquet: pq.ParquetFile, path: str) -> None:
-    version = (parquet.schema_arrow.metadata or {}).get(KEY.encode())
+    version = (parquet.metadata.metadata or {}).get(KEY.encode())
     if version is None:
         raise InputError("is a Parquet file, but no summary", path=path, hint="make one with `analyze summarize TRACE`")
     if version != str(VERSION).encode():
@@ -87,6 +101,8 @@ def _leaves() -> Iterator[tuple[str, pa.DataType]]:
         path, kind = field.name, field.type
         while pa.types.is_list(kind):
             path, kind = f"{path}.list.element", kind.value_type
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
         yield path, kind
 
 

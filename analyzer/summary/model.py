@@ -80,5 +80,4 @@ class RankSummary:
 
     def without_names(self) -> Self:
         """The same without the groups' descriptions; identifiers stay, for they only join."""
-        groups = tuple(replace(group, desc="") for group in self.view.groups)
-        return replace(self, groups=without_descriptions(self.groups), view=replace(self.view, groups=groups))
+        return replace(self, groups=without_descriptions(self.groups), view=self.view.without_names())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from analyzer.summary.columns import SCHEMA, Rows
+from analyzer.summary.columns import FAMILY_OF_CALL, SCHEMA, SPACED, Rows
 from parsers import tables
 
 _TOGETHER: tuple[tuple[str, ...], ...] = (
@@ -15,9 +15,8 @@ _TOGETHER: tuple[tuple[str, ...], ...] = (
     ("line.comm_call", "line.comm_start", "line.comm_length"),
     ("line.call_start", "line.call_length", "collectives.ts_ns"),
     ("turns.start", "turns.length", "turns.phase"),
-    tuple(f"groups.{name}" for name in tables.GROUPS.names),
-    (*(f"collectives.{name}" for name in tables.COLLECTIVES.names), "view.family_of_call"),
-    ("view.sequence", "view.phases", "view.attention_before", "view.backward_before"),
+    (*(f"groups.{name}" for name in tables.GROUPS.names), SPACED),
+    (*(f"collectives.{name}" for name in tables.COLLECTIVES.names), FAMILY_OF_CALL),
     ("view.landmark", "view.landmark_start", "view.landmark_length"),
 )
 """Columns that hold one value for each of the same things, so that their lists are equally long in every row."""

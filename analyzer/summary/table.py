@@ -17,14 +17,16 @@ from analyzer.exposure import Timeline
 from analyzer.intervals import Ints, Spans
 from analyzer.step_marks import StepMarks
 from analyzer.summary.capture import Capture
-from analyzer.summary.columns import SCHEMA, WITNESSES, Rows, numbers, packed, unpacked
+from analyzer.summary.columns import BEHAVIOUR, SCHEMA, WITNESSES, Rows, numbers, packed, unpacked
+from analyzer.summary.groups import packed_groups, unpacked_groups
 from analyzer.summary.host import Host, Tax
 from analyzer.summary.model import RankSummary
 from analyzer.summary.sound import check
 from analyzer.summary.turns import Turns
-from analyzer.summary.view import packed_view, unpacked_view, view_head
+from analyzer.summary.view import Views, behaviour_of, packed_calls, place_of
 from analyzer.summary.witness import packed_logs, packed_witnesses, unpacked_logs, unpacked_witness
 from heuristics.arrays import ints
+from heuristics.columns import texts
 from heuristics.labelled import LabelStats
 from heuristics.view import RankView
 from parsers import tables
@@ -112,19 +114,51 @@ def from_table(table: pa.Table) -> list[RankSummary]:
         rows = Rows(table)
         logs = unpacked_logs(rows.column("log"))
         told = enumerate(zip(rows.column("witness"), logs, strict=True))
-        return [replace(_summary(rows, row), witness=unpacked_witness(own), log=log) for row, (own, log) in told]
+        views = Views(rows)
+        return [
+            replace(_summary(rows, row, views[row]), witness=unpacked_witness(own), log=log) for row, (own, log) in told
+        ]
 
 
 def views_of(table: pa.Table) -> list[RankView]:
-    """What layout inference sees; needs the columns of `analyzer.summary.columns.FOR_LAYOUT` only.
+    """What layout inference sees; of the columns of `analyzer.summary.columns`, ``FOR_LAYOUT`` must be there.
+
+    Without those of ``FOR_CALLS`` no view knows its calls; `calls_decide` says whether that matters.
 
     Raises:
         InputError: as `from_table`.
     """
     with _sound(), no_garbage_collection():
         check(table)
-        rows = Rows(table)
-        return [unpacked_view(rows, row) for row in range(table.num_rows)]
+        return list(Views(Rows(table)))
+
+
+def calls_decide(table: pa.Table, views: Sequence[RankView]) -> bool:
+    """Whether views that do not know their calls may lead to another layout: some calls say no size, or no group."""
+    with _sound():
+        return Views(Rows(table)).timed or not all(view.calls_identified for view in views)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a summary comes from; the fields are those of `RankSummary`."""
+
+    path: str
+    identity: RankIdentity
+    span: tuple[int, int] | None
+
+
+_ORIGINS = msgspec.json.Decoder(Origin)
+
+
+def origins_of(table: pa.Table) -> list[Origin]:
+    """Where each summary comes from; needs the column ``head`` only.
+
+    Raises:
+        InputError: as `from_table`.
+    """
+    with _sound():
+        return [_ORIGINS.decode(str(head)) for head in table.column("head")]
 
 
 @contextmanager
@@ -145,7 +179,7 @@ def _row(summary: RankSummary) -> pa.Table:
         "steps.number": steps.number,
         "steps.complete": steps.complete,
         "steps.launch_gap": np.empty(0) if gaps is None else gaps,
-        **packed_view(summary.view),
+        **packed_calls(summary.view),
         **_line(line, ints(summary.collectives, "ts_ns", 0)),
         "host.at_start": summary.host.at_start.ravel(),
         "host.during": (summary.host.at_end - summary.host.at_start).ravel(),
@@ -160,9 +194,10 @@ def _row(summary: RankSummary) -> pa.Table:
         "rank": _optional(identity.rank),
         "world_size": _optional(identity.world_size),
         "head": text_array([_json(_head(summary))]),
-        "view": text_array([_json(view_head(summary.view))]),
+        "view": text_array([_json(place_of(summary.view))]),
+        BEHAVIOUR: texts([_json(behaviour_of(summary.view))], np.zeros(1, dtype=np.int64)),
         **{name: numbers(values, SCHEMA.field(name).type.value_type) for name, values in starts.items()},
-        **packed("groups.", summary.groups),
+        **packed_groups(summary.groups),
         **packed("collectives.", summary.collectives),
     }
     own = pa.schema([field for field in SCHEMA if field.name not in WITNESSES])
@@ -254,7 +289,7 @@ def _head(summary: RankSummary) -> _Head:
 _HEADS = msgspec.json.Decoder(_Head)
 
 
-def _summary(rows: Rows, row: int) -> RankSummary:
+def _summary(rows: Rows, row: int, view: RankView) -> RankSummary:
     head = _HEADS.decode(rows.text("head", row))
     collectives = unpacked("collectives.", tables.COLLECTIVES, rows, row)
     edges = np.stack((rows.ints("steps.begin", row), rows.ints("steps.end", row)), axis=1)
@@ -267,13 +302,13 @@ def _summary(rows: Rows, row: int) -> RankSummary:
         devices=head.devices,
         span=head.span,
         stats=head.stats,
-        groups=unpacked("groups.", tables.GROUPS, rows, row),
+        groups=unpacked_groups(rows, row),
         collectives=collectives,
         steps=StepMarks(
             head.step_source, edges, rows.ints("steps.number", row), rows.ints("steps.complete", row).astype(np.bool_)
         ),
         line=line,
-        view=unpacked_view(rows, row),
+        view=view,
         nccl_ns=head.nccl_ns,
         capture=Capture(
             head.libraries, head.flags, head.graphs, rows.ints("steps.launch_gap", row) if head.launches else None

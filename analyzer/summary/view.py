@@ -1,24 +1,29 @@
-"""`RankView` as columns of a summary, and back.
+"""`RankView` as columns of a summary, and back: what a rank does, and where it stands.
 
+Thousands of ranks do the same on groups that lie elsewhere. What they have in common is a text of its own
+(`Behaviour`), which a file stores once for all of them and which is read once; the rest (`Place`) is short.
 What follows from all ranks together (doubtful groups, ranks that would decide, messages off the mesh) is not stored.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.summary.columns import Rows
+from analyzer.summary.columns import BEHAVIOUR, FAMILY_OF_CALL, Rows
 from analyzer.summary.timing import packed_timing, unpacked_timing
+from heuristics.arrays import NULL
 from heuristics.view import Family, GroupView, RankView
 
+Ints = npt.NDArray[np.int64]
 
-@dataclass(frozen=True)
-class _Group:
+
+class _Group(msgspec.Struct, frozen=True, array_like=True):
     """`GroupView` with its ranks as first, end and step where they are evenly spaced."""
 
     size: int
@@ -29,14 +34,24 @@ class _Group:
     declared: bool
 
 
-@dataclass(frozen=True)
-class ViewHead:
-    """`RankView` without its columns."""
+class Place(msgspec.Struct, frozen=True):
+    """Where a rank stands: its number, its groups (`_Group` each), and per family the peer, if any family has one."""
 
     rank: int
     world_size: int
-    groups: tuple[_Group, ...]
+    groups: tuple[msgspec.Raw, ...]
+    peers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """What a rank does: `RankView` without its place and its calls; no family says who its peer is."""
+
     families: tuple[Family, ...]
+    sequence: tuple[int, ...]
+    phases: tuple[int, ...]
+    attention_before: tuple[int, ...]
+    backward_before: tuple[bool, ...]
     backward_after: bool
     steps: int
     actions: tuple[str, ...]
@@ -50,28 +65,31 @@ class ViewHead:
     timed: bool
 
 
-_HEADS = msgspec.json.Decoder(ViewHead)
+_PLACES = msgspec.json.Decoder(Place)
+_BEHAVIOURS = msgspec.json.Decoder(Behaviour)
+_GROUPS = msgspec.json.Decoder(_Group)
 
 
-def packed_view(view: RankView) -> dict[str, npt.NDArray[Any]]:
-    """Values per column."""
-    return {
-        "view.family_of_call": view.family_of_call,
-        "view.sequence": view.sequence,
-        "view.phases": view.phases,
-        "view.attention_before": view.attention_before,
-        "view.backward_before": view.backward_before,
-        **packed_timing(view.timing),
-    }
+def packed_calls(view: RankView) -> dict[str, npt.NDArray[Any]]:
+    """Values per column that has one entry a call."""
+    return {FAMILY_OF_CALL: view.family_of_call, **packed_timing(view.timing)}
 
 
-def view_head(view: RankView) -> ViewHead:
-    """What is stored beside the columns."""
-    return ViewHead(
-        rank=view.rank,
-        world_size=view.world_size,
-        groups=tuple(_group(group) for group in view.groups),
-        families=view.families,
+def place_of(view: RankView) -> Place:
+    """What the rank has of its own."""
+    groups = tuple(msgspec.Raw(msgspec.json.encode(_group(group))) for group in view.groups)
+    peers = tuple(family.peer for family in view.families)
+    return Place(view.rank, view.world_size, groups, peers if any(peer >= 0 for peer in peers) else ())
+
+
+def behaviour_of(view: RankView) -> Behaviour:
+    """What it has in common with all that do the same."""
+    return Behaviour(
+        families=tuple(family if family.peer < 0 else replace(family, peer=NULL) for family in view.families),
+        sequence=tuple(view.sequence.tolist()),
+        phases=tuple(view.phases.tolist()),
+        attention_before=tuple(view.attention_before.tolist()),
+        backward_before=tuple(view.backward_before.tolist()),
         backward_after=view.backward_after,
         steps=view.steps,
         actions=view.actions,
@@ -95,34 +113,109 @@ def _group(group: GroupView) -> _Group:
     return _Group(group.size, spaced, listed, group.name, group.desc, group.declared)
 
 
-def _group_view(group: _Group) -> GroupView:
+def _group_view(text: bytes) -> GroupView:
+    group = _GROUPS.decode(text)
     ranks = range(*group.spaced) if group.spaced is not None else group.listed
     return GroupView(group.size, ranks, group.name, group.desc, group.declared)
 
 
-def unpacked_view(rows: Rows, row: int) -> RankView:
-    """The view of one rank, from the columns of `analyzer.summary.columns.FOR_LAYOUT`."""
-    known = _HEADS.decode(rows.text("view", row))
-    return RankView(
-        rank=known.rank,
-        world_size=known.world_size,
-        groups=tuple(_group_view(group) for group in known.groups),
-        families=known.families,
-        family_of_call=rows.ints("view.family_of_call", row),
-        sequence=rows.ints("view.sequence", row),
-        phases=rows.ints("view.phases", row),
-        attention_before=rows.ints("view.attention_before", row),
-        backward_before=rows.ints("view.backward_before", row).astype(np.bool_),
-        backward_after=known.backward_after,
-        steps=known.steps,
-        actions=known.actions,
-        optimizer_seen=known.optimizer_seen,
-        has_backward=known.has_backward,
-        runs_experts=known.runs_experts,
-        runs_embedding_bags=known.runs_embedding_bags,
-        fragment=known.fragment,
-        unseen=known.unseen,
-        steps_marked=known.steps_marked,
-        ends_ns=rows.ints("collectives.ts_ns", row) + rows.ints("collectives.dur_ns", row, 0),
-        timing=unpacked_timing(rows, row) if known.timed else None,
+class _Groups(dict[bytes, GroupView]):
+    """Groups by their text, each read once."""
+
+    def __missing__(self, text: bytes) -> GroupView:
+        group = self[text] = _group_view(text)
+        return group
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A behaviour that has been read, with its arrays, which the ranks share."""
+
+    doc: Behaviour
+    sequence: Ints
+    phases: Ints
+    attention_before: Ints
+    backward_before: npt.NDArray[np.bool_]
+
+
+class Views:
+    """The views of a summary table, row by row; behaviours and groups that ranks share are read once.
+
+    The columns `analyzer.summary.columns.FOR_CALLS` may be absent: then no view knows its calls.
+    """
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._code, words = rows.words(BEHAVIOUR)
+        self._behaviours = [_known(word) for word in words]
+        self._groups = _Groups()
+        self._calls = rows.has(FAMILY_OF_CALL)
+        self._places = rows.texts("view")
+
+    @property
+    def timed(self) -> bool:
+        """Whether some rank keeps times and landmarks (`RankView.timing`)."""
+        return any(known.doc.timed for known in self._behaviours)
+
+    def __iter__(self) -> Iterator[RankView]:
+        return (self[row] for row in range(len(self._code)))
+
+    def __getitem__(self, row: int) -> RankView:
+        """The view of one rank.
+
+        Raises:
+            LookupError, msgspec.MsgspecError, ValueError: the values do not fit together.
+        """
+        if self._code[row] < 0:
+            raise LookupError("a rank without what it does")
+        known = self._behaviours[self._code[row]]
+        doc = known.doc
+        place = _PLACES.decode(self._places[row])
+        return RankView(
+            rank=place.rank,
+            world_size=place.world_size,
+            groups=tuple(map(self._groups.__getitem__, map(bytes, place.groups))),
+            families=_facing(doc.families, place.peers),
+            family_of_call=self._rows.ints(FAMILY_OF_CALL, row) if self._calls else _NONE,
+            sequence=known.sequence,
+            phases=known.phases,
+            attention_before=known.attention_before,
+            backward_before=known.backward_before,
+            backward_after=doc.backward_after,
+            steps=doc.steps,
+            actions=doc.actions,
+            optimizer_seen=doc.optimizer_seen,
+            has_backward=doc.has_backward,
+            runs_experts=doc.runs_experts,
+            runs_embedding_bags=doc.runs_embedding_bags,
+            fragment=doc.fragment,
+            unseen=doc.unseen,
+            steps_marked=doc.steps_marked,
+            ends_ns=self._ends(row) if self._calls else _NONE,
+            timing=unpacked_timing(self._rows, row) if doc.timed and self._calls else None,
+        )
+
+    def _ends(self, row: int) -> Ints:
+        return self._rows.ints("collectives.ts_ns", row) + self._rows.ints("collectives.dur_ns", row, 0)
+
+
+_NONE = np.empty(0, dtype=np.int64)
+
+
+def _known(text: str) -> _Known:
+    doc = _BEHAVIOURS.decode(text)
+    if len({len(doc.sequence), len(doc.phases), len(doc.attention_before), len(doc.backward_before)}) > 1:
+        raise ValueError("the calls of a step have more phases than calls, or fewer")
+    return _Known(
+        doc=doc,
+        sequence=np.array(doc.sequence, dtype=np.int64),
+        phases=np.array(doc.phases, dtype=np.int64),
+        attention_before=np.array(doc.attention_before, dtype=np.int64),
+        backward_before=np.array(doc.backward_before, dtype=np.bool_),
     )
+
+
+def _facing(families: tuple[Family, ...], peers: tuple[int, ...]) -> tuple[Family, ...]:
+    if not peers:
+        return families
+    return tuple([family if peer < 0 else family.facing(peer) for family, peer in zip(families, peers, strict=True)])

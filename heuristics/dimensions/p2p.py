@@ -71,12 +71,13 @@ def marked_off_mesh(views: Sequence[RankView]) -> tuple[RankView, ...]:
     """
     nearest = set()
     for view in views:
-        peers = {f.peer for f in _over_the_world(view) if f.peer not in (NULL, view.rank)}
+        peers = {f.peer for f in view.families if f.peer not in (NULL, view.rank) and _over_the_world(view, f)}
         if view.rank != NULL and peers:
             nearest.add(min(abs(peer - view.rank) for peer in peers))
     return tuple(replace(view, off_mesh=True) for view in views) if len(nearest) > 1 else tuple(views)
 
 
-def _over_the_world(view: RankView) -> list[Family]:
-    groups = [number for number, group in enumerate(view.groups) if group.size == view.world_size]
-    return [f for f in of(view.families, "send_recv") if f.group in groups and f.is_tensor and f.calls_per_step > 0]
+def _over_the_world(view: RankView, family: Family) -> bool:
+    if family.group < 0 or view.groups[family.group].size != view.world_size:
+        return False
+    return family.primitive == "send_recv" and family.is_tensor and family.calls_per_step > 0

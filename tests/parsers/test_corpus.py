@@ -369,7 +369,7 @@ def test_a_summary_whose_values_do_not_fit(sample_traces: Path, tmp_path: Path, 
     ("column", "said"),
     [
         ("steps.complete", "steps.complete is not as long as steps.begin"),
-        ("view.phases", "view.phases is not as long as view.sequence"),
+        ("view.family_of_call", "is not as long as"),
         ("line.compute_length", "line.compute_length is not as long as line.compute_start"),
         ("collectives.dur_ns", "is not as long as"),
         ("groups.size", "is not as long as groups.name"),

@@ -38,7 +38,7 @@ def test_processes_end_however_they_were_started(
 ) -> None:
     if method not in multiprocessing.get_all_start_methods():
         pytest.skip("not on this system")
-    monkeypatch.setattr(pool, "_start_method", lambda: method)
+    monkeypatch.setattr(pool, "start_method", lambda: method)
     results = run_in_processes([Job(str(path)) for path in traces], 3, nobody)
     assert all(isinstance(result, Loaded) for result in results)
     assert multiprocessing.active_children() == []

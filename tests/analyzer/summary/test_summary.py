@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from analyzer.model import to_json
 from analyzer.pipeline import analyze
 from analyzer.reading.one import Job
 from analyzer.reading.one import summarized as table_of
+from analyzer.summary.columns import BEHAVIOUR
 from analyzer.summary.file import read_table, write_table
 from analyzer.summary.make import summarize
 from analyzer.summary.model import RankSummary
@@ -164,3 +166,14 @@ def test_a_cut_summary_is_one_line_not_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "cut").write_bytes(data[: len(data) // 2])
     with pytest.raises(InputError, match="is a damaged summary"):
         analyze(tmp_path / "cut")
+
+
+def test_a_step_with_more_phases_than_calls(sample_traces: Path) -> None:
+    table = table_of(Job(str(sample_traces / "ddp4" / "rank0.json.gz")))
+    (known,) = table.column(BEHAVIOUR).to_pylist()
+    behaviour = json.loads(known)
+    behaviour["phases"].append(0)
+    place = table.schema.get_field_index(BEHAVIOUR)
+    changed = pa.array([json.dumps(behaviour)]).dictionary_encode()
+    with pytest.raises(InputError, match="more phases than calls"):
+        from_table(table.set_column(place, table.schema.field(place), changed))
