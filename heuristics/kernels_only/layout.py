@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from types import MappingProxyType
 
+from heuristics.kernels_only.absent import HIDDEN, reduces_gradients, ruled_out
 from heuristics.kernels_only.calls import timed
 from heuristics.kernels_only.clocks import align
 from heuristics.kernels_only.partners import meetings
@@ -54,7 +55,8 @@ def infer_from_times(views: Sequence[RankView]) -> tuple[Inference, Sequence[Ran
 
     Returns:
         The verdict; and where it is open, but all calls are on one group, the ranks with that group, to be read by
-        order and number as if the file had said it (without any, no ranks).
+        order and number as if the file had said it (without any, no ranks). The ranks as they are where some are
+        missing whose calls would tell the groups, but kernels say how many take part.
     """
     if len(views) > MOST_RANKS:
         said = (
@@ -67,18 +69,23 @@ def infer_from_times(views: Sequence[RankView]) -> tuple[Inference, Sequence[Ran
     tolerance = tolerance_ns(calls, clocks)
     found = observed(calls, clocks, meetings(calls, together(calls, clocks, tolerance)))
     job = Job(views, found, [roles(one) for one in found])
-    layout = _layout(job)
     dims = tuple(_dims(job, place) for place in range(len(views)))
-    if tolerance > LOOSE_NS and layout.confidence:
-        layout = _undecided("ends of calls scatter too much to tell who takes part in which")
+    world = _world(job)
+    if world is None or len(set(job.ranks)) < world:
+        if any(f.members > 1 and f.calls_per_step > 0 for view in views for f in view.families):
+            return Inference(_undecided(_missing(job.ranks, world)), dims), views
+        layout = _of_some(job, world)
+    else:
+        layout = _layout(job, world)
+        if tolerance > LOOSE_NS and layout.confidence:
+            layout = _undecided("ends of calls scatter too much to tell who takes part in which")
     return Inference(layout, dims), () if layout.confidence else _by_order(job, tolerance)
 
 
 def _by_order(job: Job, tolerance: int) -> Sequence[RankView]:
     """Ranks to be read by order and number of calls: as they are if times show no group; of two, on their one group."""
     count = max(len(job.seen), *(view.world_size for view in job.views), 0)
-    hidden = {f.library for view in job.views for f in view.families} & {"torch_symm_mem"}
-    if hidden:  # symmetric memory moves data by copies that name no peer
+    if any(f.library in HIDDEN for view in job.views for f in view.families):
         return ()
     if count != 2:
         silent = tolerance > LOOSE_NS or not any(one.moving for one in job.seen)
@@ -113,13 +120,18 @@ class Axis:
     sentence: str
 
 
-def _layout(job: Job) -> Layout:
+def _stated(job: Job) -> int | None:
+    """How many ranks the files say there are."""
     worlds = {view.world_size for view in job.views if view.world_size}
-    stated = worlds.pop() if len(worlds) == 1 else None
-    ranks = job.ranks
-    world = stated or (len(ranks) if sorted(ranks) == list(range(len(ranks))) else None)
-    if world is None or len(set(ranks)) < world:
-        return _undecided(_missing(ranks, world))
+    return worlds.pop() if len(worlds) == 1 else None
+
+
+def _world(job: Job) -> int | None:
+    """How many ranks there are; those given, if they are numbered without a gap and nothing says otherwise."""
+    return _stated(job) or (len(job.ranks) if sorted(job.ranks) == list(range(len(job.ranks))) else None)
+
+
+def _layout(job: Job, world: int) -> Layout:
     axes = {dim: _axis(job, dim) for dim in ("tp", "cp", "ep")}
     axes["pp"] = _pipeline(job)
     if any(axis.degree is None for axis in axes.values()):
@@ -136,7 +148,27 @@ def _layout(job: Job) -> Layout:
     if not axes["ep"].groups and (axes["tp"].degree or 1) > 1 and any(EXPERTS in one.landmarks for one in job.seen):
         said = "experts run without any exchange of tokens: they may be split among the tp ranks"
         axes["ep"] = Axis(None, (), said)
-    return _decided(job, axes, CERTAIN if stated else LIKELY)
+    return _decided(job, axes, CERTAIN if _stated(job) else LIKELY)
+
+
+def _of_some(job: Job, world: int | None) -> Layout:
+    """The dimensions that a few ranks rule out; if nothing but replicas is left, these are all ranks."""
+    reason = _missing(job.ranks, world)
+    absent = ruled_out(job.views) if world != 2 else {}  # two ranks are one group: see `_by_order`
+    known = {dim: DimensionVerdict(1, LIKELY, evidence=(said,)) for dim, said in absent.items()}
+    if world is not None and {"tp", "cp", "pp"} <= absent.keys() and reduces_gradients(job.views):
+        said = f"gradients are reduced, and no call splits a model: {world} ranks hold replicas"
+        known["dp"] = DimensionVerdict(world, LIKELY, evidence=(said,))
+    verdicts = {dim: known.get(dim, DimensionVerdict(None, 0.0, against=(reason,))) for dim in DIMENSIONS}
+    return Layout(
+        tp=verdicts["tp"].degree,
+        cp=verdicts["cp"].degree,
+        pp=verdicts["pp"].degree,
+        dp=verdicts["dp"].degree,
+        ep=verdicts["ep"].degree,
+        confidence=LIKELY if known else 0.0,
+        dimensions=MappingProxyType(verdicts),
+    )
 
 
 def _open(job: Job) -> dict[str, str]:

@@ -83,10 +83,47 @@ def test_experts_within_tensor_ranks_are_left_open(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("which", [slice(0, 1), slice(0, 3)])
-def test_missing_ranks_leave_all_open_and_one_is_named(tmp_path: Path, which: slice) -> None:
+def test_missing_ranks_leave_groups_open_and_one_is_named(tmp_path: Path, which: slice) -> None:
     found = infer(job(tmp_path, "megatron", "tp2-dp2")[which]).layout
-    assert degrees(found) == (None,) * 5
+    assert degrees(found) == (None, None, 1, None, None)
     assert f"give the trace of rank {which.stop}" in found.dimensions["tp"].against[0]
+    assert found.dimensions["pp"].evidence == ("a whole step passes without a message to another stage",)
+
+
+@pytest.mark.parametrize(
+    ("framework", "layout", "changes", "expected"),
+    [
+        ("torch", "dp4", {}, (1, 1, 1, 4, 1)),  # nothing but gradients: replicas, however many the world has
+        ("torchtitan", "dp4", {}, (None, None, 1, None, None)),  # parameters are gathered in forward: by whom is open
+        ("torch", "pp4", {"schedule": "gpipe"}, (1, None, None, None, None)),  # experts may be on other stages
+        ("megatron", "tp2-pp2", {"sp": False}, (None, None, None, None, None)),
+        ("megatron", "ep2-dp4", {}, (None,) * 5),  # of the kernels of an all-to-all, any may be messages
+        ("inference", "tp4", {"options": (("comm", "nccl"),)}, (None,) * 5),  # no backward to tell by
+        ("inference", "tp8", {}, (8, 1, 1, 1, 1)),  # kernels of custom all-reduces say how many take part
+    ],
+    ids=lambda value: "" if isinstance(value, dict) else str(value),
+)
+def test_one_rank_rules_out_what_none_of_its_calls_can_serve(
+    tmp_path: Path, framework: str, layout: str, changes: dict[str, Any], expected: tuple[int | None, ...]
+) -> None:
+    found = infer(job(tmp_path, framework, layout, **changes)[1:2]).layout
+    assert degrees(found) == expected
+    assert found.confidence < 0.9
+
+
+def test_tables_of_embeddings_split_no_context(shared: Path) -> None:
+    """A recommendation model (torchrec): rows of tables by all-to-all, dense gradients by all-reduce in backward."""
+    file = shared / "data" / "real" / "torchrec_mp4" / "rank0.json.gz"
+    found = infer([label(trace) for trace in read(file)]).layout
+    assert degrees(found) == (1, 1, 1, 4, None)
+
+
+def test_a_step_with_calls_of_unknown_kind_rules_nothing_out(tmp_path: Path) -> None:
+    one = view(job(tmp_path, "torch", "dp4")[0])
+    unnamed = replace(one, families=(replace(one.families[0], primitive=""), *one.families[1:]))
+    assert degrees(infer_views([unnamed]).layout) == (None,) * 5
+    forward_only = replace(one, has_backward=False)
+    assert degrees(infer_views([forward_only]).layout) == (None,) * 5
 
 
 def test_a_summary_keeps_the_times(tmp_path: Path) -> None:
