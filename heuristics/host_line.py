@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from parsers.tables import RankTrace
 
 _GPU_LAYERS = ("kernel", "gpu_annotation", "gpu_nvtx")
-_GPU_WORK = ("kernel", "memcpy", "memset")
+GPU_WORK = ("kernel", "memcpy", "memset")
+"""The kinds of GPU events that are work, not notes about it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +63,7 @@ def rank_line(trace: RankTrace, tid: int) -> HostLine:
 def _gpu_line(trace: RankTrace) -> HostLine:
     """The line of what ran on the GPU. Nothing in it waits for the GPU."""
     kind, kinds = codes(trace.gpu_events, "kind")
-    rows = np.flatnonzero(np.isin(kind, [code_of(kinds, text) for text in _GPU_WORK]))
+    rows = np.flatnonzero(np.isin(kind, [code_of(kinds, text) for text in GPU_WORK]))
     begin, dur = (ints(trace.gpu_events, column)[rows] for column in ("ts_ns", "dur_ns"))
     order = np.lexsort((-dur, begin))
     rows, begin, dur = rows[order], begin[order], dur[order]
@@ -79,7 +80,7 @@ def _gpu_line(trace: RankTrace) -> HostLine:
 
 
 def _in_optimizer(trace: RankTrace, moments: Ints) -> Bools:
-    """Whether each moment lies in a range of the optimizer; ranges of one rank do not overlap."""
+    """Whether each moment lies in a range of the optimizer."""
     kind, kinds = codes(trace.cpu_marks, "kind")
     mine = kind == code_of(kinds, "optimizer")
     ts, dur = (ints(trace.cpu_marks, column, 0)[mine] for column in ("ts_ns", "dur_ns"))

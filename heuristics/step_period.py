@@ -8,7 +8,7 @@ import numpy as np
 
 from heuristics.arrays import NULL, code_of, codes, ints
 from heuristics.columns import Bools, Ints
-from heuristics.host_line import HostLine, host_line, most_used
+from heuristics.host_line import GPU_WORK, HostLine, host_line, most_used
 from heuristics.step_cuts import NO_CUTS, StepCuts, boundaries
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _gpu_pauses(trace: RankTrace) -> Ints:
     events, marks = trace.gpu_events, trace.cpu_marks
     kind, kinds = codes(events, "kind")
     mark, marked = codes(marks, "kind")
-    works = np.isin(kind, [code_of(kinds, k) for k in ("kernel", "memcpy", "memset")])
+    works = np.isin(kind, [code_of(kinds, text) for text in GPU_WORK])
     waits = mark == code_of(marked, "sync")
     start, length = (
         np.concatenate([ints(events, column)[works], ints(marks, column)[waits]]) for column in ("ts_ns", "dur_ns")

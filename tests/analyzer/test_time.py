@@ -10,7 +10,7 @@ import pytest
 from analyzer.caused import own_lateness
 from analyzer.matching import Meetings
 from analyzer.model import Analysis, Finding
-from tests.analyzer.time_files import GEMM, Writer, analysed, gpipe
+from tests.analyzer.time_files import GEMM, Writer, analysed, gpipe, one_bad_step
 
 
 def causes(found: Analysis) -> dict[str, float]:
@@ -138,18 +138,7 @@ def test_a_lateness_that_was_waited_for_is_somebody_elses() -> None:
 
 
 def test_one_bad_step_is_told_from_a_habit(tmp_path: Path) -> None:
-    ranks = []
-    for r in range(4):
-        rank = Writer(r, 4)
-        for n in range(5):
-            b = 1_000.0 + n * 40_000
-            rank.step(n, b, 40_000)
-            bad = 20_000.0 if n == 3 else 0.0
-            more = bad if r == 2 else 0.0
-            rank.kernel(GEMM, b + 100, 2_000 + more)
-            rank.collective("allreduce", b + 2_200 + more, 100 + bad - more, 500_000)
-        ranks.append(rank)
-    found = analysed(tmp_path, ranks)
+    found = analysed(tmp_path, one_bad_step(5, bad=3, late=20_000))
     assert [(s.rank, s.late_us_per_step) for s in found.stragglers] == [(2, 4_000)]
     assert "in one of 5 steps" in named(found, "rank.late").detail
 

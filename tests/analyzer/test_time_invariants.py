@@ -11,7 +11,7 @@ import pytest
 from analyzer.model import Analysis, Exposure
 from analyzer.options import Options
 from analyzer.pipeline import analyze, examine
-from tests.analyzer.time_files import GEMM, Writer, analysed
+from tests.analyzer.time_files import GEMM, Writer, analysed, one_bad_step
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_traces"
 CASES = sorted(path.parent.name for path in SAMPLES.glob("*/truth.json"))
@@ -193,18 +193,7 @@ def test_one_rank_shows_the_first_collective_of_a_capture_too(tmp_path: Path) ->
 
 def test_a_bad_step_behind_the_edge_of_the_capture_is_a_stragglers(tmp_path: Path) -> None:
     """Steps 1 to 3 are measured; in the first of them rank 2 is late, and all had been recorded for a step by then."""
-    ranks = []
-    for r in range(4):
-        rank = Writer(r, 4)
-        for n in range(4):
-            b = 1_000.0 + n * 80_000
-            rank.step(n, b, 80_000)
-            late = 9_000.0 if n == 1 else 0.0
-            mine = late if r == 2 else 0.0
-            rank.kernel(GEMM, b + 1_000, 10_000 + mine)
-            rank.collective("allreduce", b + 12_000 + mine, 400 + late - mine, 1_000_000)
-        ranks.append(rank)
-    for each in ranks:
+    for each in one_bad_step(4, bad=1, late=9_000):
         (tmp_path / f"rank{each.rank}.json").write_text(each.text())
     found = analyze(tmp_path, steps=(1, 3))
     assert found.exposure is not None

@@ -94,6 +94,22 @@ def analysed(folder: Path, ranks: Sequence[Writer]) -> Analysis:
     return analyze(folder)
 
 
+def one_bad_step(steps: int, *, bad: int, late: float) -> list[Writer]:
+    """Four ranks that meet once in each step of 40 ms; in one step rank 2 computes ``late`` µs longer."""
+    ranks = []
+    for r in range(4):
+        rank = Writer(r, 4)
+        for n in range(steps):
+            b = 1_000.0 + n * 40_000
+            rank.step(n, b, 40_000)
+            wait = late if n == bad else 0.0
+            more = wait if r == 2 else 0.0
+            rank.kernel(GEMM, b + 100, 2_000 + more)
+            rank.collective("allreduce", b + 2_200 + more, 100 + wait - more, 500_000)
+        ranks.append(rank)
+    return ranks
+
+
 def gpipe(
     stages: int, microbatches: int, forward: float, backward: float, *, lead: float, slack: float
 ) -> list[Writer]:
