@@ -24,6 +24,7 @@ Batch = TypeVar("Batch")
 
 _GUESSES = 3
 _HEADER_BYTES = 256 * 2**20  # a header larger than this is no trace's
+_KEY_BYTES = 64  # `"traceEvents": [` however it is spaced
 _ELEMENT_BYTES = 32 * 2**20  # nor is an event
 _BOM = b"\xef\xbb\xbf"
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
@@ -50,6 +51,8 @@ class Elements(Generic[Batch]):
         self._decode = decode
         self._settler = Settler(self._window, decode, self.damage)
         self._separator: bytes | None = None
+        self._oversized: str | None = None  # the key whose value is larger than any header
+        self._is_given_up = False  # nothing behind the events was read for that
 
     @property
     def byte(self) -> int:
@@ -124,6 +127,11 @@ class Elements(Generic[Batch]):
                 window.discard()
                 at = 0
             end = self._value(at) if window.byte(at) else -1
+            if end < 0 and window.fill - at > _HEADER_BYTES:
+                self._oversized, self._is_given_up = key, not keep
+                self.damage.at(window.base + at, "a header too large to read")
+                size = f"{_HEADER_BYTES >> 20} MiB"
+                self.damage.notes.append(f"`{key}` is larger than {size}: it and the keys behind it were not read")
             if end < 0:
                 return False
             self.header[key] = window.text(at, end)
@@ -147,18 +155,26 @@ class Elements(Generic[Batch]):
     def _find_events(self) -> None:
         """Look for the array of events where the header could not be read to it."""
         window = self._window
+        start = window.base + window.pos
         while not (match := _EVENTS.search(window.buf, 0, window.fill)):
-            if window.fill > _HEADER_BYTES or not window.grow():
+            if window.fill > _HEADER_BYTES:  # nothing of it is needed again, but the key may be cut in two
+                window.pos = window.fill - _KEY_BYTES
+                window.discard()
+            if not window.grow():
                 break
         if match is None:
             raise self._no_events()
-        self.damage.at(window.base + window.pos, "a damaged header")
+        if self._oversized is None:
+            self.damage.at(start, "a damaged header")
         window.pos = match.end() - 1
 
     def _no_events(self) -> InputError:
         window = self._window
         if "traceEvents" in self.header:
             return InputError("its `traceEvents` is not an array", path=self._name, hint="export the trace again")
+        if self._oversized is not None:
+            why = f"holds no events, and its `{self._oversized}` is larger than {_HEADER_BYTES >> 20} MiB"
+            return InputError(why, path=self._name, hint="take another rank")
         if window.byte(window.pos) != b"}":
             return InputError(
                 "is cut off before its first event",
@@ -175,6 +191,8 @@ class Elements(Generic[Batch]):
     def _close(self, is_object: bool) -> None:
         """Read the end of the document, and count whatever follows it."""
         window = self._window
+        if self._is_given_up:
+            return
         at = self._token(window.pos)
         if is_object:
             self.damage.cut |= window.byte(at) != b"}"

@@ -91,7 +91,7 @@ def _trace(source: Source, rows: Rows, header: Header, health: Health, parts: li
         launches=made.launches,
         cpu_marks=made.cpu_marks,
         steps=made.steps,
-        groups=header.groups if alone else tables.empty(tables.GROUPS),
+        groups=header.groups.table if alone else tables.empty(tables.GROUPS),
         health=dataclasses.replace(health, notes=tuple(notes)),
         devices=header.devices,
         metadata=metadata,
@@ -148,7 +148,7 @@ def _identity(
     elif named is not None and named != rank:
         notes.append(f"the file's name says rank {named}, its header rank {rank}; the header is believed")
     if rank is None and alone:
-        rank, said = rank_from_groups(header.group_ranks), "group_intersection"
+        rank, said = rank_from_groups(header.groups.lists()), "group_intersection"
     if rank is None:
         rank, said = _rank_from_calls(rows, mine), "group_rank"
     pid = _main_pid(rows, part)

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-from msgspec import Raw, Struct
+from msgspec import Raw
 
-from parsers import tables
-from parsers.columns import NULL, comma_separated, int_array, integer, text_array
+from parsers.columns import NULL, integer
+from parsers.kineto_groups import DeclaredGroups, Group, declared, entries
 from parsers.repair import repair
 
 _LITERAL_BYTES = 1 << 20
@@ -28,17 +24,6 @@ _JOB_KEYS = (
 )
 
 
-class _Group(Struct):
-    """One entry of `pg_config` (torch.distributed `_get_all_pg_configs`, or libkineto's own for on-demand traces)."""
-
-    pg_name: str | int | None = None
-    pg_desc: str | None = None
-    backend_config: str | None = None
-    backend_id: str | int | None = None
-    pg_size: int | str | None = None
-    ranks: Raw = Raw(b"")
-
-
 @dataclass(frozen=True)
 class Header:
     """What a file says about itself.
@@ -46,7 +31,7 @@ class Header:
     Attributes:
         base_ns: added to every time (`baseTimeNanoseconds`; 0 where times are absolute or have an origin of their own).
         rank, world_size: of `distributedInfo`.
-        group_ranks: the full rank lists of the declared groups.
+        groups: the process groups that it declares.
         flaws: one sentence for each key that could not be read as written.
     """
 
@@ -56,8 +41,7 @@ class Header:
     backend: str | None = None
     host: str | None = None
     run_id: str | None = None
-    groups: pa.Table = field(default_factory=lambda: tables.empty(tables.GROUPS))
-    group_ranks: tuple[npt.NDArray[np.int32], ...] = ()
+    groups: DeclaredGroups = field(default_factory=DeclaredGroups)
     devices: tuple[Mapping[str, object], ...] = ()
     metadata: Mapping[str, object] = field(default_factory=dict)
     flaws: tuple[str, ...] = ()
@@ -76,10 +60,11 @@ def parse_header(raw: Mapping[str, bytes]) -> Header:
     """
     flaws: list[str] = []
     values = {
-        key: _value(key, text, flaws) for key, text in raw.items() if len(text) <= _KEPT_BYTES or key in _NOT_KEPT
+        key: _value(key, text, flaws)
+        for key, text in raw.items()
+        if key != "distributedInfo" and (len(text) <= _KEPT_BYTES or key in _NOT_KEPT)
     }
-    info = _mapping(values.get("distributedInfo"))
-    table, group_ranks = _groups(info, flaws)
+    info, groups = _distributed(raw.get("distributedInfo", b"{}"), flaws)
     devices = values.get("deviceProperties")
     base = integer(values.get("baseTimeNanoseconds"))
     return Header(
@@ -89,8 +74,7 @@ def parse_header(raw: Mapping[str, bytes]) -> Header:
         backend=_text(info.get("backend")),
         host=_text(values.get("host_name")),
         run_id=_run_id(values),
-        groups=table,
-        group_ranks=group_ranks,
+        groups=declared(groups),
         devices=tuple(item for item in devices if isinstance(item, dict)) if isinstance(devices, list) else (),
         metadata=_metadata(values, info),
         flaws=tuple(flaws),
@@ -110,6 +94,24 @@ def _value(key: str, text: bytes, flaws: list[str]) -> Any:
     if value is None:
         flaws.append(f"header key {key!r} cannot be read")
     return value
+
+
+def _distributed(text: bytes, flaws: list[str]) -> tuple[dict[str, Any], list[Group]]:
+    """The keys of `distributedInfo`, and the groups that it declares.
+
+    What is written as it should be is never made into dicts: a million groups would take a gigabyte.
+    """
+    try:
+        parts = msgspec.json.decode(text, type=dict[str, Raw])
+        groups = msgspec.json.decode(parts.pop("pg_config", b"[]"), type=list[Group])
+        return {key: msgspec.json.decode(part) for key, part in parts.items()}, groups
+    except (msgspec.DecodeError, RecursionError):
+        pass
+    info = _mapping(_value("distributedInfo", text, flaws))
+    config = info.pop("pg_config", None)
+    if isinstance(config, str):
+        config = _mapping('{"pg_config": ' + config + "}").get("pg_config")
+    return info, entries(config, flaws)
 
 
 def _mapping(value: Any) -> dict[str, Any]:
@@ -152,73 +154,3 @@ def _metadata(values: Mapping[str, Any], info: Mapping[str, Any]) -> dict[str, o
         if isinstance(info.get(key), str | int):
             kept[key] = info[key]
     return kept
-
-
-def _groups(info: Mapping[str, Any], flaws: list[str]) -> tuple[pa.Table, tuple[npt.NDArray[np.int32], ...]]:
-    """Declared process groups, and their full rank lists."""
-    config = info.get("pg_config")
-    if isinstance(config, str):
-        config = _mapping('{"pg_config": ' + config + "}").get("pg_config")
-    if isinstance(config, dict):
-        config = [{"pg_name": name, **item} for name, item in config.items() if isinstance(item, dict)]
-    if not isinstance(config, list):
-        return tables.empty(tables.GROUPS), ()
-    groups = [item for item in (_group(entry) for entry in config) if item is not None]
-    if len(groups) != len(config):
-        flaws.append(f"{len(config) - len(groups)} entries of pg_config cannot be read")
-    lists = [_rank_list(group) for group in groups]
-    sizes = np.array([_size(group, ranks) for group, ranks in zip(groups, lists, strict=True)], np.int64)
-    columns = {
-        "name": text_array([None if group.pg_name is None else str(group.pg_name) for group in groups]),
-        "desc": text_array([group.pg_desc for group in groups]),
-        "backend": text_array([group.backend_config for group in groups]),
-        "size": int_array(sizes, pa.int32()),
-        "ranks": _rank_array(lists),
-        "ranks_source": text_array(["none" if ranks is None else "pg_config" for ranks in lists]),
-        "declared": pa.Array.from_buffers(
-            pa.bool_(),
-            len(groups),
-            [None, pa.py_buffer(np.packbits(np.ones(len(groups), np.bool_), bitorder="little"))],
-        ),
-    }
-    table = pa.Table.from_arrays([columns[name] for name in tables.GROUPS.names], schema=tables.GROUPS)
-    return table, tuple(ranks for ranks in lists if ranks is not None)
-
-
-def _group(entry: Any) -> _Group | None:
-    if not isinstance(entry, dict):
-        return None
-    ranks = entry.get("ranks")
-    try:
-        return msgspec.convert({**entry, "ranks": Raw(msgspec.json.encode(ranks))}, _Group)
-    except msgspec.ValidationError:
-        return None
-
-
-def _rank_list(group: _Group) -> npt.NDArray[np.int32] | None:
-    """The ranks, in group order; None where the list is missing, empty or cut short."""
-    text = bytes(group.ranks).strip(b'"[] ')
-    if not text or b"..." in text or not re.fullmatch(rb"[\d\s,]+", text):
-        return None
-    ranks = comma_separated(text)
-    stated = integer(group.pg_size)
-    if ranks is None or stated not in {NULL, len(ranks)} or ranks.max(initial=0) >= 2**31:
-        return None
-    return ranks.astype(np.int32)
-
-
-def _size(group: _Group, ranks: npt.NDArray[np.int32] | None) -> int:
-    stated = integer(group.pg_size)
-    return len(ranks) if stated == NULL and ranks is not None else stated
-
-
-def _rank_array(lists: list[npt.NDArray[np.int32] | None]) -> pa.Array:
-    lengths = np.array([0 if ranks is None else len(ranks) for ranks in lists], np.int64)
-    offsets = np.zeros(len(lists) + 1, np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    known = [ranks for ranks in lists if ranks is not None]
-    flat = np.concatenate(known) if known else np.empty(0, np.int32)
-    values = pa.Array.from_buffers(pa.int32(), len(flat), [None, pa.py_buffer(flat)])
-    valid = np.packbits(np.array([ranks is not None for ranks in lists], np.bool_), bitorder="little")
-    kind = tables.GROUPS.field("ranks").type
-    return pa.Array.from_buffers(kind, len(lists), [pa.py_buffer(valid), pa.py_buffer(offsets)], children=[values])

@@ -61,10 +61,16 @@ def rank_from_groups(groups: Sequence[npt.NDArray[np.int32]]) -> int | None:
 
     Every group that a process declares contains the process itself.
     """
-    common: npt.NDArray[np.int32] | None = None
-    for group in sorted(groups, key=len):
-        common = np.unique(group) if common is None else common[np.isin(common, group)]
-    return int(common[0]) if common is not None and len(common) == 1 else None
+    if not groups:
+        return None
+    rank = np.concatenate(groups)
+    group = np.repeat(np.arange(len(groups)), [len(ranks) for ranks in groups])
+    order = np.lexsort((rank, group))
+    rank, group = rank[order], group[order]
+    first = np.append(True, (np.diff(rank) != 0) | (np.diff(group) != 0))[: len(rank)]  # a list may name a rank twice
+    values, count = np.unique(rank[first], return_counts=True)
+    common = values[count == len(groups)]
+    return int(common[0]) if len(common) == 1 else None
 
 
 def rank_from_calls(

@@ -21,7 +21,7 @@ from analyzer.reading.one import Job, summarized
 from analyzer.summary.file import read_table, write_table
 from analyzer.summary.table import from_table
 from parsers import read
-from parsers.errors import InputError
+from parsers.errors import LONGEST_MESSAGE, InputError
 from parsers.flight_recorder import Dump
 from parsers.nccl_log import NcclLog
 from parsers.nsys.arrow_store import checked
@@ -408,6 +408,15 @@ def test_a_summary_whose_pages_were_changed(sample_traces: Path, tmp_path: Path)
     path.write_bytes(bytes(data))
     with pytest.raises(InputError, match="is a damaged summary"):
         read_table(str(path))
+
+
+def test_an_error_that_quotes_a_value_is_one_line_of_some_length(tmp_path: Path) -> None:
+    sound = {"rank": ["9" * 5000], "step": [0], "optype": ["x"], "start_ts": [0.5], "duration": [0.1], "seq_id": [0]}
+    pq.write_table(pa.table(sound), tmp_path / "job.parquet")
+    with pytest.raises(InputError, match="cannot be read as Parquet") as caught:
+        read_operations(str(tmp_path / "job.parquet"))
+    assert len(caught.value.message) == LONGEST_MESSAGE
+    assert InputError("two\nlines of  text").message == "two lines of text"
 
 
 @pytest.mark.parametrize(

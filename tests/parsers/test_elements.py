@@ -194,6 +194,29 @@ def test_large_keys_before_and_after_the_events(block: int) -> None:
     assert header_of(stream) == {"a": big, "b": big, "c": document["c"]}
 
 
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_a_header_larger_than_any_is_passed_over_and_said(
+    block: int, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("parsers.elements._HEADER_BYTES", 1 << 20)
+    events = [{"ph": "X", "name": str(number)} for number in range(500)]
+    big = {"pg_config": [{"pg_name": str(number), "ranks": [0, number]} for number in range(60_000)]}
+    first, last = {"a": 1, "traceEvents": events}, {"z": 1}
+    document = {"big": big, **first, **last} if place == "before" else {**first, "big": big, **last}
+    found, stream = read(json.dumps(document).encode())
+    assert found == events
+    assert stream.damage.notes == ["`big` is larger than 1 MiB: it and the keys behind it were not read"]
+    assert stream.damage.kinds == {"a header too large to read": 1}
+    assert not stream.damage.cut
+    assert header_of(stream) == ({"z": 1} if place == "before" else {"a": 1})
+
+
+def test_a_header_larger_than_any_without_events(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("parsers.elements._HEADER_BYTES", 1 << 20)
+    with pytest.raises(InputError, match="holds no events, and its `big` is larger than 1 MiB"):
+        read(json.dumps({"big": ["x" * 100] * 30_000}).encode())
+
+
 def test_elements_that_are_no_objects_do_not_hide_the_others(block: int) -> None:
     elements = [1, None, {"name": "a"}, "x", [1, {"b": 2}], {"name": "c"}, 2.5]
     for shape in (elements, {"traceEvents": elements}):

@@ -305,3 +305,19 @@ def test_two_processes_on_one_gpu_cannot_be_told_apart(read_text: ReadText) -> N
     traces = read_text(merged(leave, ranks=2, device=0))
     assert len(traces) == 1
     assert traces[0].gpu_events.num_rows == 48
+
+
+@pytest.mark.parametrize(
+    ("groups", "rank"),
+    [
+        ([], None),
+        ([[3]], 3),
+        ([[0, 1, 2, 3], [1, 5], [1]], 1),
+        ([[0, 1], [0, 1]], None),
+        ([[0, 1], [2, 3]], None),
+        ([[1, 1, 0], [1, 2]], 1),  # named twice in one list
+        ([[0], [], [0]], None),
+    ],
+)
+def test_the_rank_that_all_groups_have_in_common(groups: list[list[int]], rank: int | None) -> None:
+    assert rank_from_groups([np.array(group, np.int32) for group in groups]) == rank
