@@ -113,7 +113,7 @@ def _rank_lists(groups: Sequence[Group]) -> tuple[npt.NDArray[np.int32], Ints]:
 
 
 def _listed(group: Group) -> bytes | None:
-    text = bytes(group.ranks).strip(b'"[] ')
+    text = bytes(group.ranks).strip(b'"[] \t\r\n')
     if b"..." in text or not _RANKS.fullmatch(text):
         return None
     return text if integer(group.pg_size) in {NULL, text.count(b",") + 1} else None

@@ -13,7 +13,7 @@ import pytest
 from parsers import read
 from parsers.rank_identity import rank_from_groups, rank_from_label, rank_from_path
 from parsers.tables import RankTrace
-from tests.parsers.made import TraceMaker, three_steps
+from tests.parsers.made import LAYOUTS, TraceMaker, three_steps
 
 ReadText = Callable[..., list[RankTrace]]
 
@@ -305,6 +305,37 @@ def test_two_processes_on_one_gpu_cannot_be_told_apart(read_text: ReadText) -> N
     traces = read_text(merged(leave, ranks=2, device=0))
     assert len(traces) == 1
     assert traces[0].gpu_events.num_rows == 48
+
+
+@pytest.mark.parametrize("layout", sorted(LAYOUTS))
+@pytest.mark.parametrize(
+    "strange",
+    [{}, {"pg_desc": 7}],  # a value of another type: every entry is looked at alone
+)
+def test_declared_groups_in_every_layout(read_text: ReadText, layout: str, strange: dict[str, Any]) -> None:
+    made = three_steps()
+    made.header["distributedInfo"]["pg_config"] = [
+        {"pg_name": "0", "pg_desc": "all", "pg_size": 4, "ranks": [0, 1, 2, 3]},
+        {"pg_name": 1, "pg_size": "2", "ranks": "[0, 1]"},
+        {"pg_name": "cut", "pg_size": 64, "ranks": "[0, 1, ..., 63]"},
+        {"pg_name": "far", "pg_size": 1, "ranks": [2**31]},
+        {"pg_name": "short", "pg_size": 3, "ranks": [0, 1]},
+        {"pg_name": "unsaid", "ranks": [5, 4]},
+        {"pg_name": "none"},
+        *([{"pg_name": "odd", **strange}] if strange else []),
+    ]
+    (trace,) = read_text(LAYOUTS[layout](made.document()))
+    said = zip(*(trace.groups[name].to_pylist() for name in ("name", "size", "ranks", "ranks_source")), strict=True)
+    assert list(said) == [
+        ("0", 4, [0, 1, 2, 3], "pg_config"),
+        ("1", 2, [0, 1], "pg_config"),
+        ("cut", 64, None, "none"),
+        ("far", 1, None, "none"),
+        ("short", 3, None, "none"),
+        ("unsaid", 2, [5, 4], "pg_config"),
+        ("none", None, None, "none"),
+    ]
+    assert trace.health.notes == (("1 entries of pg_config cannot be read",) if strange else ())
 
 
 @pytest.mark.parametrize(
