@@ -18,6 +18,7 @@ from analyzer.intervals import Floats, Ints
 from analyzer.links_fit import Fit
 from analyzer.measured import Measured
 from heuristics.arrays import NULL, codes, ints
+from heuristics.columns import distinct
 from heuristics.links import Nodes
 from ledger.clusters import Cluster
 from ledger.transfer import MESSAGES, expected_us, least_us
@@ -84,10 +85,10 @@ def _kinds(rank: Measured) -> tuple[Ints, list[Kind]]:
     if not len(rows):
         return of_call, []
     columns = np.stack((dim, primitive, n, group, size, sent), axis=1)[rows]
-    unique, place = np.unique(columns, axis=0, return_inverse=True)
-    of_call[rows] = place.ravel()
+    first, of_call[rows] = distinct(*columns.T)
     links = [*rank.links, None]
-    return of_call, [(dims[d], primitives[p], size_n, links[g], b, s) for d, p, size_n, g, b, s in unique.tolist()]
+    kinds = columns[first].tolist()
+    return of_call, [(dims[d], primitives[p], size_n, links[g], b, s) for d, p, size_n, g, b, s in kinds]
 
 
 def _measured(ranks: Sequence[Measured], kinds: Sequence[tuple[Ints, list[Kind]]]) -> dict[Kind, tuple[float, float]]:
@@ -155,9 +156,9 @@ def _on_links(rank: Measured, cluster: Cluster, places: Ints) -> tuple[Floats, F
     sent = np.where(message, ints(table, "size_bytes"), ints(table, "sent_bytes"))
     k = places[group]
     columns = np.stack((primitive, n, k, sent), axis=1)
-    unique, place = np.unique(columns, axis=0, return_inverse=True)
-    times = np.full((len(unique), 2), np.nan)
-    for i, (p, ranks, together, b) in enumerate(unique.tolist()):
+    first, kind = distinct(*columns.T)
+    times = np.full((len(first), 2), np.nan)
+    for i, (p, ranks, together, b) in enumerate(columns[first].tolist()):
         if p < 0 or ranks < 2 or b == NULL:
             continue
         name = primitives[p]
@@ -168,5 +169,5 @@ def _on_links(rank: Measured, cluster: Cluster, places: Ints) -> tuple[Floats, F
             expected_us(cluster, name, ranks, far, b) * 1000,
             least_us(cluster, name, ranks, near, b) * 1000,
         )
-    expected, least = times[place.ravel()].T
+    expected, least = times[kind].T
     return expected, least

@@ -29,6 +29,7 @@ from analyzer.least_waits import least_waits
 from analyzer.measured import Measured
 from analyzer.model import Exposure
 from heuristics.arrays import NULL, code_of, codes, ints
+from heuristics.columns import distinct
 from parsers.columns import distinct_values
 
 WAIT, EDGE, BUBBLE, STREAM, SERIAL, LATENCY, LATE, LINK, PREFETCH, BUCKET, DESIGN, OTHER, UNDIVIDED = CAUSES = (
@@ -216,10 +217,9 @@ def _families(rank: Measured) -> tuple[Ints, Bools]:
     """A number per call of one primitive on one group, and whether compute mostly runs beside such calls."""
     table, line = rank.source.collectives, rank.source.line
     primitive, _ = codes(table, "primitive")
-    columns = np.stack((primitive, ints(table, "group")), axis=1)
-    if not len(columns):
+    if not len(primitive):
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.bool_)
-    family = np.unique(columns, axis=0, return_inverse=True)[1].ravel().astype(np.int64)
+    _, family = distinct(primitive, ints(table, "group"))
     beside = intervals.covered(line.compute, line.call_start, line.call_end).astype(np.float64)
     busy = np.bincount(family, weights=line.call_end - line.call_start)
     hidden = np.bincount(family, weights=beside)
@@ -240,7 +240,7 @@ def _tail(rank: Measured, family: Ints) -> Bools:
     line = rank.source.line
     edges = rank.window.edges[:, 0]
     step = np.searchsorted(edges, line.call_start, side="right")
-    code = np.unique(np.stack((family, step), axis=1), axis=0, return_inverse=True)[1].ravel()
+    _, code = distinct(family, step)
     last = np.full(int(code.max()) + 1 if len(code) else 0, np.iinfo(np.int64).min)
     np.maximum.at(last, code, line.call_start)
     # Compute beside a call or after it means that more was to come; the optimizer's own work comes after them all.

@@ -12,6 +12,7 @@ import numpy as np
 from analyzer.intervals import Ints
 from analyzer.measured import Measured
 from heuristics.arrays import NULL, code_of, codes, ints
+from heuristics.columns import distinct
 
 SAME = 3
 """Calls of one kind that must be there before the best of them bounds the waiting of the others."""
@@ -34,8 +35,7 @@ def least_waits(rank: Measured) -> Ints:
         return out
     primitive, _ = codes(table, "primitive")
     kernel = np.where(signals, name, NULL)
-    columns = np.stack((primitive[rows], size[rows], group[rows], kernel[rows]), axis=1)
-    kind = np.unique(columns, axis=0, return_inverse=True)[1].ravel()
+    _, kind = distinct(primitive[rows], size[rows], group[rows], kernel[rows])
     best = np.full(int(kind.max()) + 1, np.iinfo(np.int64).max)
     np.minimum.at(best, kind, length[rows])
     out[rows] = np.where(np.bincount(kind)[kind] >= SAME, length[rows] - best[kind], 0)

@@ -27,6 +27,7 @@ from analyzer.measured import Measured
 from analyzer.model import DimensionTime, ExposedCause, Exposure, ExposurePrediction, OverlapTax, TaxedKernel
 from analyzer.timing import Timing
 from heuristics.arrays import codes
+from heuristics.columns import distinct
 from heuristics.links import Nodes
 from ledger.clusters import Cluster
 
@@ -220,7 +221,7 @@ def _edges(rank: Measured, expected: Floats) -> Floats:
         if not len(rows):
             continue
         order = rows[np.argsort(-line.call_start[rows] if last else line.call_start[rows], kind="stable")]
-        _, first = np.unique(np.stack((dim[order], step[order]), axis=1), axis=0, return_index=True)
+        first, _ = distinct(dim[order], step[order])
         chosen = order[first]
         out[chosen] = np.nan_to_num(expected[chosen])
     return out

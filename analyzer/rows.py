@@ -13,6 +13,7 @@ from analyzer.intervals import Bools, Ints
 from analyzer.measured import Measured
 from analyzer.model import CollectiveRow, Sizes
 from heuristics.arrays import NULL, code_of, codes, ints
+from heuristics.columns import distinct
 
 DIM_ORDER = ("tp", "cp", "pp", "dp", "ep", "control", "unknown")
 """How dimensions are ordered wherever they are listed."""
@@ -138,9 +139,9 @@ def _keys(rank: Measured) -> tuple[list[Key], Ints]:
         of_group[ints(table, "group")],
         *(texts[name][0] for name in _TEXTS),
     ]
-    unique, inverse = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+    first, key_of_call = distinct(*columns)
     keys = []
-    for dim, size, link, *of_text in unique.tolist():
+    for dim, size, link, *of_text in np.stack(columns, axis=1)[first].tolist():
         said = {name: texts[name][1][code] if code >= 0 else None for name, code in zip(_TEXTS, of_text, strict=True)}
         keys.append(
             Key(
@@ -154,7 +155,7 @@ def _keys(rank: Measured) -> tuple[list[Key], Ints]:
                 phase=said["phase"] or "unknown",
             )
         )
-    return keys, inverse.ravel().astype(np.int64)
+    return keys, key_of_call
 
 
 def _row(key: Key, tally: _Tally, ranks: int) -> CollectiveRow:

@@ -10,6 +10,7 @@ import numpy as np
 
 from analyzer.measured import Measured
 from heuristics.arrays import NULL, codes, ints
+from heuristics.columns import distinct
 from heuristics.dtypes import itemsize
 
 
@@ -57,14 +58,13 @@ def _of_rank(rank: Measured) -> Iterable[tuple[Flow, int, int]]:
     texts = [codes(table, name) for name in ("primitive", "phase", "dtype")]
     dims = sorted(set(rank.dims))
     dim = np.array([dims.index(d) for d in rank.dims], dtype=np.int64)
-    columns = [dim, *(code for code, _ in texts), size, ints(table, "group_size")]
-    unique, of_call = np.unique(np.stack(columns, axis=1)[chosen], axis=0, return_inverse=True)
-    totals = np.zeros(len(unique), dtype=np.int64)
-    np.add.at(totals, of_call.ravel(), sent[chosen])
-    counts = np.bincount(of_call.ravel(), minlength=len(unique))
-    for (d, *said, bytes_of_call, n), count, total in zip(
-        unique.tolist(), counts.tolist(), totals.tolist(), strict=True
-    ):
+    columns = [c[chosen] for c in (dim, *(code for code, _ in texts), size, ints(table, "group_size"))]
+    first, of_call = distinct(*columns)
+    totals = np.zeros(len(first), dtype=np.int64)
+    np.add.at(totals, of_call, sent[chosen])
+    counts = np.bincount(of_call, minlength=len(first))
+    unique = np.stack(columns, axis=1)[first].tolist()
+    for (d, *said, bytes_of_call, n), count, total in zip(unique, counts.tolist(), totals.tolist(), strict=True):
         primitive, phase, dtype = (names[c] if c >= 0 else "" for c, (_, names) in zip(said, texts, strict=True))
         yield Flow(dims[d], primitive, phase or "unknown", dtype, bytes_of_call, n), count, total
 
