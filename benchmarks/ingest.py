@@ -13,6 +13,8 @@ import argparse
 import json
 import os
 import platform
+import resource
+import signal
 import statistics
 import subprocess
 import sys
@@ -93,13 +95,24 @@ CANDIDATES = (
     ),
 )
 
+START = (
+    Candidate("analyze --version", "from analyzer.cli import main\nmain(['--version'])"),
+    Candidate("analyze --help", "from analyzer.cli import main\nmain(['--help'])"),
+    Candidate(
+        "analyze 1 MB --format json",
+        "import sys\nfrom analyzer.cli import main\nmain([sys.argv[1], '--format', 'json', '-q', '--workers', '1'])",
+    ),
+)
+"""What is done before a file is large enough to matter."""
+
 
 @dataclass(frozen=True)
 class Cost:
-    """CPU seconds and peak MB of one process."""
+    """CPU seconds and peak MB of one process; of one that was stopped, what it had taken by then."""
 
     cpu_s: float
     peak_mb: float
+    stopped: bool = False
 
 
 def environment(folder: Path) -> Path:
@@ -111,8 +124,8 @@ def environment(folder: Path) -> Path:
     return python
 
 
-def run(candidate: Candidate, trace: Path, peers: Path) -> Cost:
-    """One run in a process of its own.
+def run(candidate: Candidate, trace: Path, peers: Path, limit_s: int | None = None) -> Cost:
+    """One run in a process of its own, stopped after so many CPU seconds.
 
     Raises:
         RuntimeError: it failed, with its last words.
@@ -122,18 +135,30 @@ def run(candidate: Candidate, trace: Path, peers: Path) -> Cost:
     environ["PYTHONPYCACHEPREFIX"] = str(trace.parent / "pycache")  # bytecode as an installed package has it
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
-            [python, "-c", candidate.program, str(trace)], stdout=subprocess.DEVNULL, stderr=said, env=environ
+            [python, "-c", candidate.program, str(trace)],
+            stdout=subprocess.DEVNULL,
+            stderr=said,
+            env=environ,
+            preexec_fn=None if limit_s is None else lambda: resource.setrlimit(resource.RLIMIT_CPU, (limit_s, limit_s)),
         )
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
+        stopped = limit_s is not None and process.returncode in (-signal.SIGXCPU, -signal.SIGKILL)
+        if process.returncode and not stopped:
             said.seek(0)
             last = said.read().decode(errors="replace").strip().splitlines()[-1:]
             raise RuntimeError(f"{candidate.name}: exit code {process.returncode} {' '.join(last)}")
-    return Cost(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+    return Cost(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, stopped)
 
 
-def in_turn(candidates: Sequence[Candidate], trace: Path, megabytes: float, rounds: int, peers: Path) -> None:
+def in_turn(
+    candidates: Sequence[Candidate],
+    trace: Path,
+    megabytes: float,
+    rounds: int,
+    peers: Path,
+    limit_s: int | None = None,
+) -> None:
     """Run every candidate once a round, and note each run beside the trace."""
     failed: set[str] = set()
     for done in range(rounds):
@@ -141,13 +166,13 @@ def in_turn(candidates: Sequence[Candidate], trace: Path, megabytes: float, roun
             if candidate.name in failed or done >= candidate.most(megabytes):
                 continue
             try:
-                cost = run(candidate, trace, peers)
+                cost = run(candidate, trace, peers, limit_s)
             except RuntimeError as error:
                 failed.add(candidate.name)
                 print(error, file=sys.stderr)
                 continue
             with _noted(trace).open("a", encoding="utf-8") as out:
-                out.write(json.dumps([candidate.name, cost.cpu_s, cost.peak_mb]) + "\n")
+                out.write(json.dumps([candidate.name, cost.cpu_s, cost.peak_mb, cost.stopped]) + "\n")
             print(f"{trace.name}: {candidate.name}: {cost.cpu_s:.2f} s, {cost.peak_mb:.0f} MB", file=sys.stderr)
 
 
@@ -156,18 +181,22 @@ def _noted(trace: Path) -> Path:
 
 
 def costs_of(trace: Path) -> dict[str, list[Cost]]:
-    """All noted runs on a trace, by candidate in the order of `CANDIDATES`."""
-    found: dict[str, list[Cost]] = {candidate.name: [] for candidate in CANDIDATES}
+    """All noted runs on a trace, by candidate in the order of `CANDIDATES` and `START`."""
+    found: dict[str, list[Cost]] = {candidate.name: [] for candidate in (*CANDIDATES, *START)}
     if _noted(trace).exists():
         for line in _noted(trace).read_text(encoding="utf-8").splitlines():
-            name, cpu_s, peak_mb = json.loads(line)
-            found[name].append(Cost(cpu_s, peak_mb))
+            name, *cost = json.loads(line)
+            found[name].append(Cost(*cost))
     return {name: costs for name, costs in found.items() if costs}
 
 
 def median(costs: Sequence[Cost]) -> Cost:
-    """Median time and memory."""
-    return Cost(statistics.median(c.cpu_s for c in costs), statistics.median(c.peak_mb for c in costs))
+    """Median time and memory; of runs that were stopped as well, a lower bound."""
+    return Cost(
+        statistics.median(c.cpu_s for c in costs),
+        statistics.median(c.peak_mb for c in costs),
+        any(c.stopped for c in costs),
+    )
 
 
 def table(trace: Path, megabytes: float) -> str:
@@ -178,9 +207,20 @@ def table(trace: Path, megabytes: float) -> str:
     lines += ["| candidate | runs | CPU s | MB/s per core | × analyze | peak MB |", "|---|---:|---:|---:|---:|---:|"]
     for name, runs in costs.items():
         cost = median(runs)
-        ratio = f"{cost.cpu_s / own:.1f}" if own else ""
-        speed = f"{megabytes / cost.cpu_s:,.0f}"
-        lines.append(f"| {name} | {len(runs)} | {cost.cpu_s:.2f} | {speed} | {ratio} | {cost.peak_mb:,.0f} |")
+        more, less = ("> ", "< ") if cost.stopped else ("", "")
+        ratio = f"{more}{cost.cpu_s / own:.1f}" if own else ""
+        speed = f"{less}{megabytes / cost.cpu_s:,.0f}"
+        peak = f"{more}{cost.peak_mb:,.0f}"
+        lines.append(f"| {name} | {len(runs)} | {more}{cost.cpu_s:.2f} | {speed} | {ratio} | {peak} |")
+    return "\n".join(lines)
+
+
+def start_up(trace: Path) -> str:
+    """What the command takes where there is next to nothing to read."""
+    lines = ["Start-up:", "", "| command | runs | CPU s | peak MB |", "|---|---:|---:|---:|"]
+    for name, runs in costs_of(trace).items():
+        cost = median(runs)
+        lines.append(f"| {name} | {len(runs)} | {cost.cpu_s:.2f} | {cost.peak_mb:,.0f} |")
     return "\n".join(lines)
 
 
@@ -225,13 +265,18 @@ def measured(
     peers: Path,
     *,
     add: bool,
+    limit_s: int | None = None,
 ) -> str:
     """All tables."""
     out, traces = [], []
+    small = folder / "warm.json"
     if rounds:
-        small = write(folder / "warm.json", 1)
-        for candidate in candidates:
+        write(small, 1)
+        for candidate in (*candidates, *START):
             run(candidate, small, peers)  # not counted: it fills the cache of bytecode
+        if not add:
+            _noted(small).unlink(missing_ok=True)
+        in_turn(START, small, 1, rounds, peers)
     for size in sizes:
         for variant in variants:
             layout, _, packed = variant.partition(".")
@@ -240,7 +285,7 @@ def measured(
                 write(trace, size, layout)
             if not add:
                 _noted(trace).unlink(missing_ok=True)
-            in_turn([c for c in candidates if c.wanted(size, variant)], trace, size, rounds, peers)
+            in_turn([c for c in candidates if c.wanted(size, variant)], trace, size, rounds, peers, limit_s)
             if trace.exists() and costs_of(trace):
                 traces.append((trace, size))
                 out.append(table(trace, size))
@@ -248,7 +293,8 @@ def measured(
     plain = [(trace, size) for trace, size in traces if trace.name.startswith("kineto") and size >= 100]
     memory = f"Memory of the reader alone:\n\n{kept_memory(plain)}" if plain else ""
     said = f"Measured on {machine}; medians, candidates in turn."
-    return "\n\n".join(text for text in (said, *out, memory) if text)
+    start = start_up(small) if _noted(small).exists() else ""
+    return "\n\n".join(text for text in (said, *out, memory, start) if text)
 
 
 def put(text: str, page: Path, mark: str = MARK) -> None:
@@ -266,6 +312,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="+", help="parts of the names of the candidates that are run")
     parser.add_argument("--add", action="store_true", help="keep what earlier calls measured")
+    parser.add_argument(
+        "--limit", type=int, help="CPU seconds after which a run is stopped; the tables then say more than"
+    )
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "commlens_ingest")
     parser.add_argument("--into", type=Path, help="a page with two marks, between which the tables go")
     args = parser.parse_args()
@@ -273,7 +322,14 @@ def main() -> None:
     peers = environment(args.folder / "peers")
     chosen = [c for c in CANDIDATES if args.only is None or any(part in c.name for part in args.only)]
     text = measured(
-        chosen, args.folder, args.megabytes, args.rounds, args.variants, peers, add=args.add or not args.rounds
+        chosen,
+        args.folder,
+        args.megabytes,
+        args.rounds,
+        args.variants,
+        peers,
+        add=args.add or not args.rounds,
+        limit_s=args.limit,
     )
     print(text)
     if args.into is not None:
