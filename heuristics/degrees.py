@@ -31,6 +31,11 @@ class Degree:
     reasons: tuple[str, ...] = ()
     rivals: tuple[int, ...] = ()
 
+    @property
+    def withdrawn(self) -> bool:
+        """Whether ranks claimed a value that the rest of the job contradicts."""
+        return self.value is None and bool(self.rivals)
+
 
 @dataclass(frozen=True)
 class Degrees:
@@ -127,10 +132,14 @@ def _vote(claimed: Sequence[Axis | None]) -> Degree | None:
     return Degree(value, certainty(best[value]) * share, rivals=tuple(d for d in totals if d != value))
 
 
+def _sure(degree: Degree) -> bool:
+    """Whether a degree may settle others: one in ten that it is wrong, at most."""
+    return degree.confidence >= certainty(1)
+
+
 def _closed(degree: Degree, sync: Degree | None, others: Sequence[Degree], world: int | None) -> Degree:
     """A degree left open by unexplained calls is 1 if the ranks that hold the same parameters are all ranks."""
-    sure = certainty(1)
-    if degree.value is not None or sync is None or sync.value is None or world is None or sync.confidence < sure:
+    if degree.value is not None or sync is None or sync.value is None or world is None or not _sure(sync):
         return degree
     if sync.value * prod(other.value or 1 for other in others) == world:
         return Degree(1, sync.confidence, ("gradients are reduced over every rank that is left",))
@@ -197,12 +206,24 @@ def _pipeline_by_product(
     rest = tp.value * (sync.value if sync and sync.value else cp.value)
     if pp.value is not None and (sync is None or pp.value * rest == world):
         return pp
+    if pp.value is not None and rest == world and _only_neighbours(axes, world) and sync and _sure(sync):
+        said = f"neighbours of a group of all ranks send to each other, but tp and dp account for all {world} ranks"
+        return Degree(None, 0.0, (said,), (pp.value,))
     if world % rest == 0 and world // rest > 1 and (pp.value is None or pp.confidence < certainty(NINES)):
         said = f"{world} ranks over {rest} per stage leave {world // rest} stages"
         if pp.value is not None:
             return Degree(None, 0.0, (f"{said}, but messages run over a group of {pp.value}",), (pp.value,))
         return Degree(world // rest, certainty(1), (said,), pp.rivals)
     return pp
+
+
+def _only_neighbours(axes: Sequence[Axes], world: int) -> bool:
+    """Whether a pipeline's length is known only from ranks next to each other in the group of all ranks.
+
+    Messages of such ranks show that stages lie side by side, not where a pipeline ends and the next begins.
+    """
+    found = [a.axes["pp"] for a in axes if "pp" in a.axes]
+    return bool(found) and all(axis.degree in (0, world) for axis in found)
 
 
 def _experts_or_slices(ep: Degree, tp: Degree, axes: Sequence[Axes]) -> Degree:
@@ -288,7 +309,7 @@ def _context_inside(axes: Sequence[Axes]) -> bool | None:
 
 
 def _checked(found: Degrees, world: int | None) -> Degrees:
-    """Degrees that do not multiply to the world contradict each other: the weakest of them is withdrawn."""
+    """Degrees that do not multiply to the world contradict each other: the weakest are withdrawn."""
     values: Mapping[str, int | None] = {
         "tp": found.tp.value,
         "cp": found.cp.value,
@@ -301,11 +322,11 @@ def _checked(found: Degrees, world: int | None) -> Degrees:
         return _without_replicas(found)
     product = " x ".join(f"{dim}{value}" for dim, value in values.items())
     why = f"{product} is not the world of {world}"
-    weak = min(values, key=lambda dim: (values[dim] == 1, getattr(found, dim).confidence))
+    standing = {dim: (values[dim] == 1, getattr(found, dim).confidence) for dim in values}
+    weakest = min(standing.values())
     kept = {dim: getattr(found, dim) for dim in ("tp", "cp", "pp", "dp", "ep")}
-    withdrawn = kept[weak]
-    kept[weak] = Degree(None, 0.0, (*withdrawn.reasons, why), withdrawn.rivals)
-    kept["dp"] = Degree(None, 0.0, (*kept["dp"].reasons, why), kept["dp"].rivals)
+    for dim in (dim for dim in values if dim == "dp" or standing[dim] == weakest):
+        kept[dim] = Degree(None, 0.0, (*kept[dim].reasons, why), (values[dim] or 1, *kept[dim].rivals))
     lowered = {dim: Degree(d.value, min(d.confidence, 0.5), d.reasons, d.rivals) for dim, d in kept.items()}
     return Degrees(
         **lowered, shard=found.shard, replicate=found.replicate, replicated=found.replicated, contradiction=why

@@ -99,16 +99,25 @@ def _by_roles(ranks: Sequence[RankView]) -> Inference:
     undecided = open_dimensions(alike, share)
     found = degrees(ranks, [s.axes for s in seen], 1.0 - share, undecided)
     pipelines = [(s.view, claim) for s in seen for claim in s.roles.of("pp", "stage_link")[:1]]
-    plan = schedule(pipelines, found.pp.value) if found.pp.value != 1 else Schedule()
+    staged = found.pp.value != 1 and not found.pp.withdrawn
+    plan = schedule(pipelines, found.pp.value) if staged else Schedule()
     layout = _layout(seen, alike, found, plan, undecided)
     hidden = {dim for view in ranks for dim in view.unseen}
     if hidden:
         layout = _without(layout, hidden)
-    names = [s.dims for s in seen]
+    names: list[Sequence[Dim]] = [s.dims for s in seen]
+    if not staged:
+        names = _without_stages(names)
     if ranks and all(view.fragment for view in ranks):
         layout = declared_layout(ranks) or _fragment()
         names = [declared_dims(view) for view in ranks]
     return Inference(layout, _of_calls(ranks, names))
+
+
+def _without_stages(names: Sequence[Sequence[Dim]]) -> list[Sequence[Dim]]:
+    """Where there is no pipeline, what looked like its messages is not known; ranks of one kind keep one list."""
+    kept = {id(own): ["unknown" if dim == "pp" else dim for dim in own] for own in names}
+    return [kept[id(own)] for own in names]
 
 
 def _of_calls(ranks: Sequence[RankView], names: Sequence[Sequence[Dim]]) -> tuple[list[Dim], ...]:
@@ -142,7 +151,7 @@ def _layout(
         pp_schedule=plan.name,
         virtual_stages=plan.virtual_stages,
         microbatches=plan.microbatches,
-        rank_order=_order(seen),
+        rank_order=_order(seen, found),
         recompute=_recompute(ones),
         grad_reduce_dtype=_gradient_dtype(ones),
         confidence=round(confidence if len(known) == len(DIMENSIONS) else min(confidence, NO_PROMISE), 4),
@@ -226,8 +235,10 @@ def _context_kind(seen: Sequence[Seen], cp: int | None) -> str | None:
     return kinds.pop() if len(kinds) == 1 else "hierarchical"
 
 
-def _order(seen: Sequence[Seen]) -> str | None:
-    orders = {order for s in seen[:ENOUGH_RANKS] if (order := rank_order(_own_groups(s))) is not None}
+def _order(seen: Sequence[Seen], found: Degrees) -> str | None:
+    own = [_own_groups(s) for s in seen[:ENOUGH_RANKS]]
+    kept = [{dim: ranks for dim, ranks in groups.items() if not getattr(found, dim).withdrawn} for groups in own]
+    orders = {order for groups in kept if (order := rank_order(groups)) is not None}
     longest = max((len(order) for order in orders), default=0)
     best = {order for order in orders if len(order) == longest}
     return best.pop() if len(best) == 1 else None
@@ -288,7 +299,8 @@ def _verdict(
     faint = sorted((c for one in first_seen.values() for c in one.faint if c.dim == dim), key=lambda c: -c.weight)
     against += [sentence for claim in faint[:1] for sentence in claim.against]
     if degree.rivals:
-        against.append(f"some ranks show {', '.join(map(str, degree.rivals))}")
+        who = "its own calls" if degree.withdrawn else "some ranks"
+        against.append(f"{who} show {', '.join(map(str, degree.rivals))}")
     return DimensionVerdict(
         degree.value,
         round(degree.confidence, 4),

@@ -102,6 +102,8 @@ def _by_order(job: Job, tolerance: int) -> Sequence[RankView]:
 def _dims(job: Job, place: int) -> list[Dim]:
     view, seen = job.views[place], job.seen[place]
     dims: list[Dim] = ["control"] * len(view.family_of_call)
+    if view.timing is not None:  # what took no time was not measured: it may carry anything
+        dims = ["control" if ns > 0 else "unknown" for ns in view.timing.dur_ns.tolist()]
     tensors = set(seen.calls.row[seen.tensor].tolist())
     for row in tensors:
         dims[row] = "unknown"
@@ -127,8 +129,9 @@ def _stated(job: Job) -> int | None:
 
 
 def _world(job: Job) -> int | None:
-    """How many ranks there are; those given, if they are numbered without a gap and nothing says otherwise."""
-    return _stated(job) or (len(job.ranks) if sorted(job.ranks) == list(range(len(job.ranks))) else None)
+    """How many ranks there are; those given, if several, numbered without a gap, and nothing says otherwise."""
+    whole = len(job.ranks) > 1 and sorted(job.ranks) == list(range(len(job.ranks)))
+    return _stated(job) or (len(job.ranks) if whole else None)
 
 
 def _layout(job: Job, world: int) -> Layout:

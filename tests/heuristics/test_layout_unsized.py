@@ -124,6 +124,16 @@ def test_a_synthetic_job_of_nsight_systems(shared: Path) -> None:
         assert layout.dimensions["dp"].groups == [[0, 2], [1, 3]]
 
 
+def test_single_ranks_of_a_synthetic_job_claim_no_pipeline(shared: Path) -> None:
+    for path in sorted((shared / "data/formats/nsys_synthetic").glob("per_rank_*.sqlite")):
+        document = analyze(str(path))
+        layout = document.layout
+        assert (layout.tp, layout.cp, layout.dp) == (2, 1, 2), path.name
+        assert layout.pp in (None, 1), path.name
+        assert (layout.pp_schedule, layout.microbatches, layout.rank_order) == (None, None, None), path.name
+        assert ("unknown", "send_recv") in {(row.dim, row.primitive) for row in document.collectives}
+
+
 def test_a_captured_job_of_jax_without_sizes(shared: Path) -> None:
     document = analyze(str(shared / "data/formats/nsys_jax/pax_fsdp4_4proc"))
     layout = document.layout
