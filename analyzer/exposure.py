@@ -67,6 +67,11 @@ class Timeline:
     first: int
     last: int
 
+    @property
+    def divides(self) -> bool:
+        """Whether the record shows what communication may hide behind: a GPU, or operators that compute."""
+        return self.on_gpu or bool(len(self.compute.start))
+
 
 @dataclass(frozen=True, eq=False)
 class RankTime:

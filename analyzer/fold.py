@@ -36,9 +36,9 @@ class FoldedRow:
     calls: float
     size_bytes: int | None
     sent_bytes: int | None
-    time_us: float
+    time_us: float | None
     wait_us: float | None
-    exposed_us: float
+    exposed_us: float | None
     busbw_gbps: float | None
     ledger: LedgerRow | None
 
@@ -73,9 +73,9 @@ def _folded(rows: Sequence[CollectiveRow], ledger: LedgerRow | None) -> FoldedRo
         calls=round(sum(row.calls_per_step for row in rows), 6),
         size_bytes=usual.size_bytes.p50 if usual.size_bytes else None,
         sent_bytes=_sum([row.sent_bytes_per_step for row in rows]),
-        time_us=sum(row.time_us_per_step for row in rows),
+        time_us=_sum([row.time_us_per_step for row in rows]),
         wait_us=_sum([row.wait_us_per_step for row in rows]),
-        exposed_us=sum(row.exposed_us_per_step for row in rows),
+        exposed_us=_sum([row.exposed_us_per_step for row in rows]),
         busbw_gbps=_busbw(rows),
         ledger=ledger,
     )

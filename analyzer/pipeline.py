@@ -16,6 +16,7 @@ from analyzer.findings import Facts, findings
 from analyzer.intervals import Ints
 from analyzer.job import Roster, roster
 from analyzer.layout_doc import layout_document, pipeline_document
+from analyzer.logged import logged_documents
 from analyzer.matching import Matching, match
 from analyzer.measured import Measured
 from analyzer.model import SCHEMA_VERSION, Analysis, Exposure, Input, Tool, Trust
@@ -33,6 +34,7 @@ from analyzer.stragglers import document as stragglers
 from analyzer.summary.model import RankSummary
 from analyzer.timing import Timing, timing
 from analyzer.trust import trust
+from analyzer.wires_doc import wires_document
 from analyzer.witnesses import Links, Sources, join_sources
 from analyzer.words import plural
 from heuristics.links import Nodes, find_nodes
@@ -219,6 +221,8 @@ def _document(
         stragglers=stragglers(said.late),
         findings=findings(facts),
         slowdown=slowdown,
+        wires=wires_document(sources),
+        logged=logged_documents(sources.given),
     )
 
 

@@ -49,6 +49,8 @@ class _Tally:
     size_known: bool = True
     sent_known: bool = True
     wait_known: bool = True
+    timed: bool = False
+    divided: bool = False
     sizes: list[Ints] = field(default_factory=list)
     classified: dict[str, int] = field(default_factory=dict)
 
@@ -64,15 +66,16 @@ def collect(ranks: Sequence[Measured]) -> list[CollectiveRow]:
         _add(rank, tallies)
     rows = [_row(key, tally, len(ranks)) for key, tally in tallies.items()]
     return sorted(
-        rows, key=lambda r: (DIM_ORDER.index(r.dim), -r.exposed_us_per_step, -r.time_us_per_step, r.primitive)
+        rows,
+        key=lambda r: (DIM_ORDER.index(r.dim), -(r.exposed_us_per_step or 0), -(r.time_us_per_step or 0), r.primitive),
     )
 
 
 def _order(row: CollectiveRow) -> tuple[int, float, float, str, str]:
     return (
         DIM_ORDER.index(row.dim),
-        -row.exposed_us_per_step,
-        -row.time_us_per_step,
+        -(row.exposed_us_per_step or 0),
+        -(row.time_us_per_step or 0),
         row.primitive,
         f"{row.op} {row.dtype} {row.phase} {row.group_size} {row.link} {row.link_type}",
     )
@@ -115,6 +118,8 @@ def _add(rank: Measured, tallies: dict[Key, _Tally]) -> None:
         tally.sent += float(sent[mine].sum()) / steps
         tally.moved_bytes += float(size[mine].sum()) / steps
         tally.time += float(length[mine].sum()) / steps
+        tally.timed |= rank.source.on_gpu or bool(length[mine].any())
+        tally.divided |= rank.window.total > 0
         tally.wait_known &= bool((rank.wait_ns[mine] != NULL).all())
         tally.wait += float(rank.wait_ns[mine].sum()) / steps
         tally.busy += float(busy[i]) / steps
@@ -179,11 +184,11 @@ def _row(key: Key, tally: _Tally, ranks: int) -> CollectiveRow:
         calls_per_step=round(tally.calls / ranks, 6),
         size_bytes=_spread(sizes) if tally.size_known and len(sizes) else None,
         sent_bytes_per_step=round(tally.sent / ranks) if tally.sent_known else None,
-        time_us_per_step=mean_us(tally.time),
+        time_us_per_step=mean_us(tally.time) if tally.timed else None,
         wait_us_per_step=None if wait is None else mean_us(wait),
         transfer_us_per_step=mean_us(moving) if tally.wait_known else None,
-        exposed_us_per_step=mean_us(tally.exposed),
-        overlapped_us_per_step=mean_us(tally.busy - tally.exposed),
+        exposed_us_per_step=mean_us(tally.exposed) if tally.divided else None,
+        overlapped_us_per_step=mean_us(tally.busy - tally.exposed) if tally.divided else None,
         algbw_gbps=None if algbw is None else round(algbw, 3),  # bytes per ns are decimal GB per s
         busbw_gbps=None if algbw is None or factor is None else round(algbw * factor, 3),
         classified_by=dict(sorted(tally.classified.items())),

@@ -50,6 +50,9 @@ def step_marks(rank: LabelledRank, work: GpuWork) -> StepMarks:
 def window_of(rank: RankSummary, wanted: tuple[int, int] | None) -> Window:
     """Where to measure a rank: its complete steps, those of them that were asked for, or the whole span.
 
+    Without steps, a record of calls alone (a log, a profiler of NCCL's) has nothing to measure: what runs between the
+    calls is not in it.
+
     Args:
         rank: the rank.
         wanted: first and last step number, inclusive.
@@ -59,7 +62,7 @@ def window_of(rank: RankSummary, wanted: tuple[int, int] | None) -> Window:
     if wanted is not None:
         chosen = chosen & (marks.number >= wanted[0]) & (marks.number <= wanted[1])
     if not chosen.any():
-        whole = wanted is None and line.last > line.first
+        whole = wanted is None and line.last > line.first and line.divides
         edges = [[line.first, line.last]] if whole else np.empty((0, 2))
         return Window(np.array(edges, dtype=np.int64).reshape(-1, 2))
     rows = np.flatnonzero(chosen)

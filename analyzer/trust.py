@@ -17,6 +17,9 @@ from heuristics.arrays import NULL, ints
 _SINCE_1970_NS = 10**18
 """Larger times are counted from 1970: this one is of 2001, and no clock of a machine runs for 30 years."""
 
+_CPU_JOB = "no GPU ran: communication is the operator, exposure is measured against the threads' operators"
+_CALLS_ALONE = "calls alone are recorded, nothing that computes: what hides communication is not known"
+
 
 def trust(
     traces: Sequence[RankSummary], ranks: Sequence[RankSummary], roster: Roster, clock: Clock, notes: Sequence[str] = ()
@@ -113,7 +116,7 @@ def _about(r: RankSummary) -> list[str]:
     stats, identity = r.stats, r.identity
     notes = list(stats.notes)
     if not r.on_gpu and r.collectives.num_rows:
-        notes.append("no GPU ran: communication is the operator, exposure is measured against the threads' operators")
+        notes.append(_CPU_JOB if r.line.divides else _CALLS_ALONE)
     if identity.rank_source not in ("metadata", None):
         notes.append(
             f"the rank comes from the {str(identity.rank_source).replace('_', ' ')}, not from the trace's header"

@@ -76,9 +76,16 @@ def link_of(
         nodes = {rank // gpus_per_node for rank in ranks}
     else:
         return None
-    if len(nodes) == 1:
+    return link_over(len(ranks), len(nodes))
+
+
+def link_over(size: int | None, nodes: int | None) -> str | None:
+    """`link_of` a group of so many ranks on so many nodes."""
+    if size is None or nodes is None or size < 2:
+        return None
+    if nodes == 1:
         return INTRA_NODE
-    return INTER_NODE if len(nodes) == len(ranks) else MIXED
+    return INTER_NODE if nodes == size else MIXED
 
 
 def find_nodes(traces: Sequence[OfRank], gpus_per_node: int | None = None) -> Nodes:

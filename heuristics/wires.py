@@ -15,7 +15,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from heuristics.links import INTER_NODE, INTRA_NODE, MIXED, link_of
+from heuristics.links import INTER_NODE, INTRA_NODE, link_of, link_over
 
 if TYPE_CHECKING:
     from parsers.nccl_log import NcclLog
@@ -40,6 +40,10 @@ _FABRIC_COMPLETED = 3
 
 _XGMI_ONLY = frozenset({"gfx942", "gfx950"})
 """MI300 and MI350: boards that connect all GPUs of a node by Infinity Fabric (AMD Instinct data sheets)."""
+
+
+UNLOGGED = "no connection of this group is logged: judged by others of the same job"
+"""Said of a group whose wires are those that its hosts use otherwise."""
 
 
 @dataclass(frozen=True)
@@ -67,22 +71,30 @@ class GroupLinks:
 
 
 @dataclass
-class _Communicator:
+class Communicator:
     """One communicator, put together from its members: their hosts by global rank, and how many nodes it spans."""
 
     size: int
-    nodes: int | None = None
+    counted: int | None = None  # nodes, as the library counts them
     members: dict[int | None, str] = field(default_factory=dict)
 
     @property
+    def nodes(self) -> int | None:
+        """The library's own count, else that of the hosts where all members are known."""
+        if self.counted is None and len(self.members) == self.size:
+            return len(set(self.members.values()))
+        return self.counted
+
+    @property
+    def ranks(self) -> tuple[int, ...] | None:
+        """Its global ranks, ascending; null where some are not known."""
+        known = sorted(rank for rank in self.members if rank is not None)
+        return tuple(known) if len(known) == self.size else None
+
+    @property
     def link(self) -> str | None:
-        """As `link_of`; from the library's own count of nodes, else from the hosts where all members are known."""
-        nodes = self.nodes
-        if nodes is None and len(self.members) == self.size:
-            nodes = len(set(self.members.values()))
-        if nodes is None or self.size < 2:
-            return None
-        return INTRA_NODE if nodes == 1 else INTER_NODE if nodes == self.size else MIXED
+        """As `link_of`."""
+        return link_over(self.size, self.nodes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,17 +135,18 @@ class Wires:
         return found
 
     @cached_property
-    def _communicators(self) -> Mapping[str, _Communicator]:
+    def communicators(self) -> Mapping[str, Communicator]:
+        """By id, as in `NcclLog.communicators`."""
         place = {
             (row["host"], row["pid"]): row["rank"]
             for log in self.logs
             for row in log.processes.select(["host", "pid", "rank"]).to_pylist()
         }
-        found: dict[str, _Communicator] = {}
+        found: dict[str, Communicator] = {}
         for log in self.logs:
             for row in log.communicators.select(["group", "nodes", "size", "host", "pid"]).to_pylist():
-                one = found.setdefault(row["group"], _Communicator(row["size"]))
-                one.nodes = row["nodes"] if row["nodes"] is not None else one.nodes
+                one = found.setdefault(row["group"], Communicator(row["size"]))
+                one.counted = row["nodes"] if row["nodes"] is not None else one.counted
                 one.members[place.get((row["host"], row["pid"]))] = row["host"]
         return found
 
@@ -141,9 +154,7 @@ class Wires:
         """Communicators that can be the group of these ranks: of its size, and without any other rank."""
         inside = set(ranks)
         return [
-            name
-            for name, one in self._communicators.items()
-            if one.size == len(inside) and one.members.keys() <= inside
+            name for name, one in self.communicators.items() if one.size == len(inside) and one.members.keys() <= inside
         ]
 
     @cached_property
@@ -163,12 +174,12 @@ class Wires:
         """
         names = (
             [name]
-            if name is not None and name in self._communicators
+            if name is not None and name in self.communicators
             else self._names(ranks)
             if ranks is not None
             else []
         )
-        counted = [self._communicators[n].link for n in names]
+        counted = [self.communicators[n].link for n in names]
         link = link or link_of(ranks, None, self.hosts) or next((one for one in counted if one is not None), None)
         rows = [row for n in names for row in self._by_group.get(n, ())]
         if not rows and ranks is not None:
@@ -176,13 +187,17 @@ class Wires:
             rows = [row for rank in ranks for row in self._by_source.get(rank, ()) if row["dst_rank"] in inside]
         said = []
         local, remote = self._apart(rows)
-        if not rows and link is not None:
+        if not rows and link is not None and self._rows:
             local, remote = self._whole_job
-            said.append("no connection of this group is logged: judged by others of the same job")
+            said.append(UNLOGGED)
         intra, why_intra = (None, ()) if link == INTER_NODE else self._local_wire(local)
         inter, why_inter = (None, ()) if link == INTRA_NODE else _remote_wire(remote)
         direct = {row["gdr"] for row in remote if row["kind"] == "net"} if link != INTRA_NODE else set()
         return GroupLinks(link, intra, inter, all(direct) if direct else None, (*said, *why_intra, *why_inter))
+
+    def connections(self, name: str) -> Sequence[Mapping[str, Any]]:
+        """The rows of `NcclLog.links` that are a communicator's own."""
+        return self._by_group.get(name, ())
 
     @cached_property
     def _whole_job(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

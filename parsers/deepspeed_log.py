@@ -93,6 +93,35 @@ class CommsLogger:
     world_size: int | None = None
 
 
+def counted(logger: CommsLogger) -> pa.Table:
+    """`SUMMARY`: the logger's own, else its calls counted by operation and size, with plain means."""
+    if logger.summary.num_rows or not logger.calls.num_rows:
+        return logger.summary
+    rows: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for call in logger.calls.to_pylist():
+        rows.setdefault((call["op"], call["size_bytes"]), []).append(call)
+    found = []
+    for (op, size), calls in rows.items():
+        times = [call["dur_ns"] / 1e6 for call in calls if call["dur_ns"] is not None]
+        found.append(
+            {
+                "op": op,
+                "size_bytes": size,
+                "size_error_bytes": calls[0]["size_error_bytes"],
+                "count": len(calls),
+                "total_ms": sum(times) if times else None,
+                "average_ms": sum(times) / len(times) if times else None,
+                **{name: _mean([call[name] for call in calls]) for name in ("algbw_gbps", "busbw_gbps")},
+            }
+        )
+    return table(SUMMARY, {name: [row.get(name) for row in found] for name in SUMMARY.names})
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
 def sniff(head: bytes) -> bool:
     """Whether the beginning holds a line, a table or a document of the logger."""
     if head.lstrip()[:1] == b"{":

@@ -28,6 +28,8 @@ class KnownFormat:
             format is never JSON. What mentions none is refused without importing the parser, which for a small trace
             takes longer than reading it. None where words do not tell.
         within: bytes in which the words are looked for; 0 for the whole block.
+        alone: what a file tells where it is all that is given, and what to give beside it; empty for traces, which hold
+            a timeline of a device.
         suffixes: names of files that are of this format whatever their content looks like.
         directories: whether a directory may be of this format.
     """
@@ -39,6 +41,7 @@ class KnownFormat:
     proves: tuple[str, str, str, str, str, str, str, str]
     json_words: tuple[bytes, ...] | None = None
     within: int = 4096
+    alone: tuple[str, str] = ("", "")
     suffixes: tuple[str, ...] = ()
     directories: bool = False
 
@@ -94,6 +97,12 @@ KNOWN = (
         ("when asked for; duration with timing on", "yes", "shapes", "yes", "all", "group name", "", "file, groups"),
         json_words=(b"profiling_name", b"pg_status", b"collective_seq_id"),
         within=0,
+        alone=(
+            "A dump lists the groups with all their members and the last calls of its rank with their sizes, not when "
+            "they ran nor what computed meanwhile.",
+            "Give traces of the PyTorch profiler or of Nsight Systems beside the dumps for times; `analyze hang` shows "
+            "who waits for whom.",
+        ),
     ),
     KnownFormat(
         "nccl_log",
@@ -111,6 +120,12 @@ KNOWN = (
             "label or communicator",
         ),
         json_words=(),
+        alone=(
+            "A log names communicators, their ranks and hosts, and the wires between them; it has no times, and calls "
+            "only where NCCL_DEBUG_SUBSYS includes COLL.",
+            "Give it beside traces of the PyTorch profiler or of Nsight Systems: they say what is sent when, the log "
+            "over which wire.",
+        ),
     ),
     KnownFormat(
         "nccl_inspector",
@@ -119,6 +134,11 @@ KNOWN = (
         "JSON lines whose first has header, coll_perf or p2p_perf",
         ("duration", "yes", "yes", "", "", "communicator id", "", "in the communicator"),
         json_words=(b'"header"', b'"coll_perf"', b'"p2p_perf"', b'"proxy_trace"', b"\nnccl_"),
+        alone=(
+            "Inspector lists calls with bytes, durations and communicators, not what computed meanwhile nor the steps.",
+            "Give it beside traces of the PyTorch profiler or of Nsight Systems for the rest of the step, or beside "
+            "NCCL's log (NCCL_DEBUG=INFO) for members and wires.",
+        ),
     ),
     KnownFormat(
         "nccl_profiler",
@@ -131,6 +151,12 @@ KNOWN = (
             b'"comm_hash"',
         ),
         within=16384,
+        alone=(
+            "The plugin lists calls with sizes and communicators, and durations where it saw the GPU, not what "
+            "computed meanwhile nor the steps.",
+            "Give it beside traces of the PyTorch profiler or of Nsight Systems for the rest of the step, or beside "
+            "NCCL's log (NCCL_DEBUG=INFO) for members and wires.",
+        ),
     ),
     KnownFormat(
         "deepspeed_log",
@@ -140,6 +166,12 @@ KNOWN = (
         ("distorted duration", "yes", "rounded", "", "", "", "", "in verbose lines"),
         json_words=(b'"msg_size_bytes"',),
         within=0,
+        alone=(
+            "The logger counts operations by size on one rank, without their groups, and waits for each, which makes "
+            "them longer than in an ordinary run.",
+            "Give a trace of the PyTorch profiler instead, recorded without the logger: groups, steps and overlap are "
+            "in it.",
+        ),
     ),
     KnownFormat(
         "execution_trace",
@@ -148,6 +180,11 @@ KNOWN = (
         "a JSON object whose first key is schema with a version, one with workload_graph, or length-prefixed protobuf",
         ("of Chakra's kernels", "yes", "yes", "of PyTorch's", "declared ones", "group name", "", "file, groups"),
         json_words=(b'"schema"', b'"workload_graph"'),
+        alone=(
+            "An execution trace lists operators in order with sizes and groups; few of them carry times, and none says "
+            "what ran at once on the device.",
+            "Give the PyTorch profiler's trace of the same steps for times.",
+        ),
     ),
     KnownFormat(
         "kineto",

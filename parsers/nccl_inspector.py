@@ -53,11 +53,11 @@ def read(source: Source) -> list[RankTrace]:
         raise InputError("holds no call", path=source.name, hint=hint)
     notes = [fault.message for fault in source.faults]
     if reader.bad:
-        notes.append(f"{reader.bad} lines cannot be read")
+        notes.append(f"lines that cannot be read: {reader.bad}")
     if reader.bounded:
-        notes.append(f"{reader.bounded} calls have no start: the latest possible one is given")
+        notes.append(f"calls without a start, for which the latest possible one is given: {reader.bounded}")
     if reader.dropped:
-        notes.append(f"the plugin dropped {reader.dropped} calls")
+        notes.append(f"calls that the plugin dropped: {reader.dropped}")
     health = Health(
         complete=not source.faults,
         file_bytes=source.file_bytes,

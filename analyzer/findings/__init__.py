@@ -14,6 +14,7 @@ __all__ = ["Facts", "findings"]
 _RULES: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     sources.unfinished,
     sources.contradictions,
+    sources.alone,
     inputs.incomplete,
     inputs.impossible,
     inputs.communication,

@@ -12,6 +12,7 @@ from analyzer.model import CollectiveRow, Exposure, Finding, JobSlowdown, Layout
 if TYPE_CHECKING:
     from analyzer.timing import Timing
     from analyzer.witnesses import Sources
+    from parsers.known_formats import KnownFormat
 
 NOISE = 0.01
 """Share of a step below which time is not worth a finding: steps of a healthy job vary by 1 to 2 % (Llama 3, 3.3.4)."""
@@ -33,6 +34,15 @@ class Facts:
     timing: Timing | None = None
     slowdown: JobSlowdown | None = None
     sources: Sources | None = None
+
+    @property
+    def alone(self) -> tuple[KnownFormat, ...]:
+        """The formats of what is analysed, where none of them holds a timeline of a device: logs, dumps, lists."""
+        from parsers.known_formats import KNOWN
+
+        formats = {rank.source.format for rank in self.ranks}
+        found = tuple(one for one in KNOWN if one.name in formats)
+        return found if all(one.alone[0] for one in found) else ()
 
 
 def finding(

@@ -15,21 +15,14 @@ def incomplete(facts: Facts) -> Iterator[Finding]:
     """Ranks, files and steps that are not there."""
     trust = facts.trust
     if trust.ranks_missing:
-        alone = len(facts.ranks) == 1
-        yield finding(
-            "ranks.missing",
-            "info" if alone else "warning",
-            f"{len(trust.ranks_missing):,} of {plural(facts.world_size or 0, 'rank')} have no trace",
-            "What only they could show is left out: waiting in collectives with them, and their own figures.",
-            ranks=trust.ranks_missing,
-            action="Trace every rank in the same steps, or at least one of each pipeline stage.",
-        )
+        yield _missing(facts)
     if trust.ranks_duplicated:
         yield finding(
             "ranks.duplicated",
             "warning",
-            "some ranks are in more than one file",
-            "Only the first file of each is used; files of another run may have stayed in the directory.",
+            "some ranks are there more than once",
+            "Only the first of each is used: files of another run may have stayed in the directory, or several "
+            "processes of one file call themselves the same rank.",
             ranks=trust.ranks_duplicated,
             action="Give the files of one run.",
         )
@@ -54,7 +47,7 @@ def incomplete(facts: Facts) -> Iterator[Finding]:
                 ranks=[] if rank.source.rank is None else [rank.source.rank],
                 action="Write it again, and let the profiler stop before the process ends.",
             )
-    if trust.steps.source == "none" and facts.rows:
+    if trust.steps.source == "none" and facts.rows and not facts.alone:
         yield finding(
             "steps.none",
             "info",
@@ -62,6 +55,22 @@ def incomplete(facts: Facts) -> Iterator[Finding]:
             "Every per-step figure is for the whole trace.",
             action="Call profiler.step() after each iteration.",
         )
+
+
+def _missing(facts: Facts) -> Finding:
+    """Ranks of the job of which nothing was given."""
+    missing, traces = facts.trust.ranks_missing, not facts.alone
+    lost = "waiting in collectives with them, and their own figures" if traces else "their calls, hosts and connections"
+    return finding(
+        "ranks.missing",
+        "info" if len(facts.ranks) == 1 else "warning",
+        f"{len(missing):,} of {plural(facts.world_size or 0, 'rank')} {'have no trace' if traces else 'are not there'}",
+        f"What only they could show is left out: {lost}.",
+        ranks=missing,
+        action="Trace every rank in the same steps, or at least one of each pipeline stage."
+        if traces
+        else "Give the files of all ranks.",
+    )
 
 
 def impossible(facts: Facts) -> Iterator[Finding]:
@@ -85,6 +94,22 @@ def impossible(facts: Facts) -> Iterator[Finding]:
         )
 
 
+def _silent(facts: Facts) -> Finding:
+    """Traces without any communication; a GPU that was recorded cannot be the reason."""
+    world = "" if facts.world_size is None else f" in a job of {facts.world_size} ranks"
+    table = "kernels of a library this tool does not know can be named with --kernel-table."
+    if any(rank.source.on_gpu for rank in facts.ranks):
+        said = "GPU work was recorded, and no kernel of it is of a communication library."
+        action = f"Record a window in which ranks communicate; {table}"
+    else:
+        said = "No kernel, operator or annotation of a communication library was found. Was the GPU profiled?"
+        of_nsys = all(rank.source.format == "nsys" for rank in facts.ranks)
+        how = "nsys profile --trace=cuda,nvtx" if of_nsys else "ProfilerActivity.CUDA"
+        action = f"Record the GPU ({how}); {table}"
+    severity = "warning" if facts.world_size else "info"
+    return finding("comm.none", severity, f"no communication{world}", said, action=action)
+
+
 def communication(facts: Facts) -> Iterator[Finding]:
     """No communication, unknown communication, names that contradict operations."""
     if not facts.rows:
@@ -96,16 +121,8 @@ def communication(facts: Facts) -> Iterator[Finding]:
                 "The job has a world size of 1.",
                 action="Trace a job of several ranks.",
             )
-        else:
-            world = "" if facts.world_size is None else f" in a job of {facts.world_size} ranks"
-            yield finding(
-                "comm.none",
-                "warning" if facts.world_size else "info",
-                f"no communication{world}",
-                "No kernel, operator or annotation of a communication library was found. Was the GPU profiled?",
-                action="Record ProfilerActivity.CUDA; kernels of a library this tool does not know can be named with "
-                "--kernel-table.",
-            )
+        elif not facts.alone:
+            yield _silent(facts)
     share = facts.trust.comm_time_classified
     if share is not None and share < 1:
         names = sorted({n for r in facts.ranks for n, _ in r.source.stats.unclassified_names})
@@ -114,7 +131,7 @@ def communication(facts: Facts) -> Iterator[Finding]:
             "warning",
             f"{(1 - share) * 100:.1f} % of communication time is of unknown kind",
             f"Kernels: {', '.join(names[:5])}.",
-            cost=(1 - share) * sum(row.time_us_per_step for row in facts.rows) / share if share else None,
+            cost=(1 - share) * sum(row.time_us_per_step or 0 for row in facts.rows) / share if share else None,
             action="Name them with --kernel-table.",
         )
     clashes: dict[str, int] = defaultdict(int)

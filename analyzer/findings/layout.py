@@ -62,7 +62,7 @@ def links(facts: Facts) -> Iterator[Finding]:
             "tensor parallelism crosses hosts",
             "Its collectives are on the critical path of every layer and leave the fast links inside a host.",
             dim="tp",
-            cost=sum(r.exposed_us_per_step for r in crossing),
+            cost=sum(r.exposed_us_per_step or 0 for r in crossing),
             action="Keep tp within the GPUs of one host.",
         )
 
@@ -76,7 +76,7 @@ def regather(facts: Facts) -> Iterator[Finding]:
     for row in facts.rows:
         if row.dim == "tp" and row.primitive in ("all_gather", "reduce_scatter"):
             calls[row.primitive] += row.calls_per_step
-            exposed += row.exposed_us_per_step if row.primitive == "all_gather" else 0.0
+            exposed += (row.exposed_us_per_step or 0.0) if row.primitive == "all_gather" else 0.0
     gathers, scatters = calls["all_gather"], calls["reduce_scatter"]
     if scatters and gathers == 1.5 * scatters:
         yield finding(

@@ -53,6 +53,13 @@ def contradictions(facts: Facts) -> Iterator[Finding]:
         )
 
 
+def alone(facts: Facts) -> Iterator[Finding]:
+    """What logs, dumps and lists of calls tell where no trace is given, and what would add to it."""
+    for kind in facts.alone:
+        tells, add = kind.alone
+        yield finding("sources.alone", "info", f"no trace beside the {kind.title}", tells, action=add)
+
+
 def unfinished(facts: Facts) -> Iterator[Finding]:
     """Calls that Flight Recorder dumps show as issued and not finished, and for whom they wait."""
     report = facts.sources.hang if facts.sources is not None else None

@@ -38,7 +38,9 @@ def ledger_bytes(facts: Facts) -> Iterator[Finding]:
             "info",
             "bytes are not compared with the ledger",
             facts.ledger_refused,
-            action="Give --model and --layout, or the traces of more ranks.",
+            action="Give traces of whole steps."
+            if all(rank.source.view.fragment for rank in facts.ranks)
+            else "Give --model and --layout, or the traces of more ranks.",
         )
     if ledger is None:
         return
@@ -79,6 +81,6 @@ _TO_DO = {
 
 def _cost(facts: Facts, row: LedgerRow) -> float:
     """Exposed time of the bytes beyond the prediction, in proportion."""
-    exposed = sum(r.exposed_us_per_step for r in facts.rows if (r.dim, r.primitive) == (row.dim, row.primitive))
+    exposed = sum(r.exposed_us_per_step or 0 for r in facts.rows if (r.dim, r.primitive) == (row.dim, row.primitive))
     beyond = max(row.observed_bytes - (row.predicted_bytes or 0), 0)
     return exposed * beyond / row.observed_bytes if row.observed_bytes else 0.0

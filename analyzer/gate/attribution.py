@@ -131,7 +131,7 @@ def _said(sent: int | None) -> str:
 def _change(kind: str, key: Key, a: Sequence[CollectiveRow], b: Sequence[CollectiveRow], what: str) -> CollectiveChange:
     dim, primitive, n, dtype, phase, _ = key
     words = [dim, primitive, f"n={n}" if n else "", dtype or "", "" if phase == "unknown" else phase]
-    exposed = sum(row.exposed_us_per_step for row in b) - sum(row.exposed_us_per_step for row in a)
+    exposed = sum(row.exposed_us_per_step or 0 for row in b) - sum(row.exposed_us_per_step or 0 for row in a)
     return CollectiveChange(
         kind=kind,
         dim=dim,

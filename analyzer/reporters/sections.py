@@ -10,8 +10,11 @@ from analyzer.reporters import format as fmt
 from analyzer.reporters.balance import experts_section
 from analyzer.reporters.blocks import Cell, Column, Facts, Item, Section, Table, Tone, Words, without_empty
 from analyzer.reporters.exposed import exposed_section
+from analyzer.reporters.logged import logged_section
 from analyzer.reporters.sentences import describe_layout, describe_steps
 from analyzer.reporters.stages import stages_section
+from analyzer.reporters.wires import wires_section
+from analyzer.words import plural
 
 SURE = 0.9
 """Confidence from which a layout is a promise (see the contract)."""
@@ -42,15 +45,18 @@ VERDICTS = {
 
 def sections(analysis: Analysis) -> list[Section]:
     """Everything a report says."""
+    refused = next((found.detail for found in analysis.findings if found.id == "ledger.no_comparison"), None)
     parts = [
         _trust(analysis),
         _layout(analysis.layout),
         _collectives(analysis),
+        logged_section(analysis.logged),
+        wires_section(analysis.wires),
         _step(analysis),
         stages_section(analysis.pipeline),
         experts_section(analysis.experts),
         exposed_section(analysis.exposure),
-        _ledger(analysis.ledger),
+        _ledger(analysis.ledger, refused),
         _findings(analysis),
     ]
     return [part for part in parts if part is not None]
@@ -58,7 +64,7 @@ def sections(analysis: Analysis) -> list[Section]:
 
 def _trust(analysis: Analysis) -> Section:
     trust, clock = analysis.trust, analysis.trust.clock
-    files = len(analysis.inputs)
+    files, ranks = len({i.path for i in analysis.inputs}), len(analysis.inputs)
     formats = ", ".join(sorted({i.format for i in analysis.inputs}))
     touched = trust.events_repaired or trust.events_quarantined or trust.events_clipped
     events = f"{trust.events_repaired} repaired, {trust.events_quarantined} set aside, {trust.events_clipped} clipped"
@@ -75,15 +81,24 @@ def _trust(analysis: Analysis) -> Section:
         rows.append(
             (
                 "communication",
-                f"{fmt.percent(trust.comm_time_classified)} of its time has a primitive, "
-                f"{fmt.percent(trust.comm_time_with_group)} a group; "
-                f"{fmt.percent(trust.comm_calls_with_bytes)} of calls have bytes",
+                f"{_shares_of_time(analysis)}{fmt.percent(trust.comm_calls_with_bytes)} of calls have bytes",
             )
         )
         rows.append(("recognised by", _recognised(analysis)))
-        rows.append(("clocks", clocks))
+        if any(row.time_us_per_step is not None for row in analysis.collectives):
+            rows.append(("clocks", clocks))
     rows += [("note", Cell(warning, Tone.DOUBT)) for warning in trust.warnings]
-    return Section("Trust", f"{files} {'file' if files == 1 else 'files'}, {formats}", [Facts(rows)])
+    holding = "" if ranks == files else f" of {plural(ranks, 'rank')}"
+    return Section("Trust", f"{plural(files, 'file')}{holding}, {formats}", [Facts(rows)])
+
+
+def _shares_of_time(analysis: Analysis) -> str:
+    """What of the communication time is known; nothing where no call was timed."""
+    trust = analysis.trust
+    if trust.comm_time_classified is None and trust.comm_time_with_group is None:
+        return ""
+    classified, grouped = fmt.percent(trust.comm_time_classified), fmt.percent(trust.comm_time_with_group)
+    return f"{classified} of its time has a primitive, {grouped} a group; "
 
 
 def _ranks(analysis: Analysis) -> Words:
@@ -94,7 +109,7 @@ def _ranks(analysis: Analysis) -> Words:
     if trust.ranks_missing:
         words.append(Cell(f"; missing {fmt.ranks(trust.ranks_missing)}", Tone.DOUBT))
     if trust.ranks_duplicated:
-        words.append(Cell(f"; in several files {fmt.ranks(trust.ranks_duplicated)}", Tone.BAD))
+        words.append(Cell(f"; more than once {fmt.ranks(trust.ranks_duplicated)}", Tone.BAD))
     return words
 
 
@@ -118,10 +133,16 @@ def _layout(layout: LayoutDoc) -> Section:
     sure = layout.confidence >= SURE
     lead.append(Cell(f"confidence {layout.confidence:.2f}", Tone.GOOD if sure else Tone.DOUBT))
     lead.append(f", from {'metadata and behaviour' if layout.source == 'both' else layout.source}")
-    return Section("Layout", lead, [Facts([("", describe_layout(layout)), *_evidence(layout)])])
+    said = describe_layout(layout)
+    return Section("Layout", lead, [Facts([*([("", said)] if said else []), *_evidence(layout)])])
 
 
 def _evidence(layout: LayoutDoc) -> Iterator[tuple[str, Words]]:
+    every = list(layout.dimensions.values())
+    if all(dim.degree is None and dim == every[0] for dim in every):
+        for sentence in (*every[0].evidence, *every[0].against):
+            yield "all ?", sentence
+        return
     for name, dim in layout.dimensions.items():
         if dim.degree == 1 and dim.confidence >= SURE:
             continue
@@ -194,7 +215,9 @@ def _ratio(row: LedgerRow) -> Cell:
 def _step(analysis: Analysis) -> Section:
     exposure = analysis.exposure
     if exposure is None:
-        return Section("Step", "no time to divide")
+        calls_alone = any(row.exposed_us_per_step is None for row in analysis.collectives)
+        reason = "not divided: calls alone are recorded" if calls_alone else "no time to divide"
+        return Section("Step", reason)
     ranks = len(exposure.by_rank)
     what = " a step" if analysis.trust.steps.complete else ", the whole trace"
     lead = f"{fmt.time(exposure.step_us)}{what}; {f'mean of {ranks} ranks' if ranks > 1 else 'one rank'}"
@@ -272,9 +295,9 @@ def _spread(exposure: Exposure) -> str:
     return f"{said(ordered[0].rank, ordered[0].exposed_us)} to {said(ordered[-1].rank, ordered[-1].exposed_us)}"
 
 
-def _ledger(ledger: LedgerDoc | None) -> Section:
+def _ledger(ledger: LedgerDoc | None, refused: str | None) -> Section:
     if ledger is None:
-        return Section("Ledger", "no comparison: the layout or the model's dimensions are not known")
+        return Section("Ledger", f"no comparison: {(refused or 'no calls are recorded').rstrip('.')}")
     model = ledger.model
     source = {"given": model.name or "given", "inferred": "read back from payloads"}.get(model.source, "not known")
     parts: list[Facts | Table] = []
@@ -342,6 +365,13 @@ def _ledger_notes(ledger: LedgerDoc) -> Iterator[tuple[str, Words]]:
         yield "read back", note
 
 
+def _sentence(said: str) -> str:
+    """With a capital, unless it begins with a name such as ``all_reduce``, and a full stop."""
+    first = said.split(maxsplit=1)[0] if said else ""
+    begun = said[:1].upper() + said[1:] if first.isalpha() else said
+    return begun if not said or said.endswith((".", "?", "!")) else f"{begun}."
+
+
 def _next(action: str) -> str:
     return f"Next: {action[0].lower()}{action[1:]}" if action and action != "Nothing." else ""
 
@@ -354,5 +384,5 @@ def _findings(analysis: Analysis) -> Section:
         if found.cost_us:
             head.append(Cell(f"  {fmt.time(found.cost_us)} per step", Tone.DOUBT))
         head.append(Cell(f"  [{found.id}]", Tone.QUIET))
-        items.append(Item(head, " ".join(part for part in (found.detail, _next(found.action)) if part)))
+        items.append(Item(head, " ".join(part for part in (_sentence(found.detail), _next(found.action)) if part)))
     return Section("Findings", "" if items else "none", items)

@@ -34,7 +34,7 @@ def describe_steps(steps: StepTrust) -> str:
 
 
 def describe_layout(layout: LayoutDoc) -> str:
-    """Everything but the degrees, as far as it is known, in one sentence."""
+    """Everything but the degrees, as far as it is known, in one sentence; empty where these are not known either."""
     parts = []
     if layout.sequence_parallel is not None and (layout.tp or 1) > 1:
         parts.append("sequence parallel" if layout.sequence_parallel else "no sequence parallelism")
@@ -52,7 +52,8 @@ def describe_layout(layout: LayoutDoc) -> str:
         parts.append(f"gradients reduced in {layout.grad_reduce_dtype}")
     if layout.rank_order:
         parts.append(f"rank order {layout.rank_order}")
-    return "; ".join(parts) if parts else "nothing else is known"
+    undecided = all(degree is None for degree in (layout.tp, layout.cp, layout.pp, layout.dp, layout.ep))
+    return "; ".join(parts) if parts else "" if undecided else "nothing else is known"
 
 
 def _data_parallel(layout: LayoutDoc) -> str:

@@ -35,17 +35,19 @@ class _Places:
 @cache
 def _kinds() -> Mapping[str, type]:
     """Imported for a witness only: a trace of the PyTorch profiler has none, and no use for other parsers."""
+    from parsers.deepspeed_log import CommsLogger
     from parsers.flight_recorder import Dump
     from parsers.nccl_log import NcclLog
     from parsers.profiled import ProfilerWitness
 
-    return {"dump": Dump, "profiler": ProfilerWitness, "places": _Places, "log": NcclLog}
+    return {"dump": Dump, "profiler": ProfilerWitness, "places": _Places, "log": NcclLog, "counts": CommsLogger}
 
 
 def kept(witness: object | None) -> object | None:
     """What of a parser's witness a summary keeps; null for what no other source is joined with."""
     if witness is None:
         return None
+    from parsers.deepspeed_log import CALLS, CommsLogger, counted
     from parsers.flight_recorder import Dump
     from parsers.profiled import MEASURED, ProfilerWitness
 
@@ -53,6 +55,8 @@ def kept(witness: object | None) -> object | None:
         return _Places(witness.members, witness.from_start) if witness.members else None
     if isinstance(witness, ProfilerWitness):
         return replace(witness, measured=table(MEASURED, {}))
+    if isinstance(witness, CommsLogger):
+        return replace(witness, calls=table(CALLS, {}), summary=counted(witness))
     return witness if isinstance(witness, Dump) else None
 
 

@@ -9,6 +9,7 @@ import pytest
 from heuristics.wires import GroupLinks, Wires, links_of_group
 from parsers import read
 from parsers.nccl_log import NcclLog
+from tests.heuristics.nccl_lines import job, link, said
 
 
 def _wires(tmp_path: Path, *lines: str) -> Wires:
@@ -19,37 +20,6 @@ def _wires(tmp_path: Path, *lines: str) -> Wires:
 
 def _logs(path: Path) -> list[NcclLog]:
     return [trace.witness for trace in read(path) if isinstance(trace.witness, NcclLog)]
-
-
-def _job(hosts: str, *, nodes: bool = True) -> list[str]:
-    """A communicator with one rank per letter; equal letters share a host."""
-    n = len(hosts)
-    lines = []
-    for rank, host in enumerate(hosts):
-        who = f"{host}:{100 + rank}:{200 + rank} [0] NCCL INFO"
-        lines.append(
-            f"{who} ncclCommInitRank comm 0x5{rank} rank {rank} nranks {n} cudaDev 0 nvmlDev 0 busId {rank}000 "
-            "commId 0xbeef - Init START"
-        )
-        if nodes:
-            local = hosts.count(host)
-            lines.append(
-                f"{who} comm 0x5{rank} rank {rank} nRanks {n} nNodes {len(set(hosts))} localRanks {local} "
-                "localRank 0 MNNVL 0"
-            )
-    return lines
-
-
-def _link(hosts: str, src: int, dst: int, via: str, side: str = "") -> str:
-    who = dst if side == "receive" else src
-    return (
-        f"{hosts[who]}:{100 + who}:{200 + who} [0] NCCL INFO Channel 00/0 : {src}[0] -> {dst}[0] "
-        f"{f'[{side}] ' if side else ''}via {via}"
-    )
-
-
-def _said(hosts: str, rank: int, text: str) -> str:
-    return f"{hosts[rank]}:{100 + rank}:{200 + rank} [0] NCCL INFO {text}"
 
 
 def _short(found: GroupLinks) -> tuple[str | None, str | None, str | None]:
@@ -71,31 +41,31 @@ def _short(found: GroupLinks) -> tuple[str | None, str | None, str | None]:
     ],
 )
 def test_what_tells_nvlink_from_pcie(tmp_path: Path, sign: str, wire: str | None) -> None:
-    wires = _wires(tmp_path, *_job("aa"), _said("aa", 0, sign), _link("aa", 0, 1, "P2P/CUMEM"))
+    wires = _wires(tmp_path, *job("aa"), said("aa", 0, sign), link("aa", 0, 1, "P2P/CUMEM"))
     assert _short(wires.group([0, 1])) == ("intra_node", wire, None)
 
 
 def test_the_chunk_size_proves_nothing_across_nodes_or_where_it_was_set(tmp_path: Path) -> None:
-    chunk = _said("aabb", 0, "P2P Chunksize set to 524288")
-    assert _wires(tmp_path, *_job("aabb"), chunk, _link("aabb", 0, 1, "P2P/IPC")).group([0, 1]).intra is None
-    by_hand = _said("aa", 0, "NCCL_P2P_PCI_CHUNKSIZE set by environment to 524288.")
-    lines = [*_job("aa"), by_hand, _said("aa", 0, "P2P Chunksize set to 524288"), _link("aa", 0, 1, "P2P/IPC")]
+    chunk = said("aabb", 0, "P2P Chunksize set to 524288")
+    assert _wires(tmp_path, *job("aabb"), chunk, link("aabb", 0, 1, "P2P/IPC")).group([0, 1]).intra is None
+    by_hand = said("aa", 0, "NCCL_P2P_PCI_CHUNKSIZE set by environment to 524288.")
+    lines = [*job("aa"), by_hand, said("aa", 0, "P2P Chunksize set to 524288"), link("aa", 0, 1, "P2P/IPC")]
     assert _wires(tmp_path, *lines).group([0, 1]).intra is None
 
 
 def test_reading_proves_nvlink_unless_it_was_asked_for(tmp_path: Path) -> None:
-    lines = [*_job("aa"), _link("aa", 0, 1, "P2P/IPC/read")]
+    lines = [*job("aa"), link("aa", 0, 1, "P2P/IPC/read")]
     assert _wires(tmp_path, *lines).group([0, 1]).intra == "nvlink"
-    asked = _said("aa", 0, "NCCL_P2P_READ_ENABLE set by environment to 1.")
+    asked = said("aa", 0, "NCCL_P2P_READ_ENABLE set by environment to 1.")
     assert _wires(tmp_path, *lines, asked).group([0, 1]).intra is None
 
 
 def test_signs_of_different_wires_decide_nothing(tmp_path: Path) -> None:
     lines = [
-        *_job("aa"),
-        _said("aa", 0, "NVLS multicast support is available on dev 0"),
-        _said("aa", 1, "Pattern 4, crossNic 0, nChannels 2, bw 9.0/9.0, type PHB/PIX, sameChannels 1"),
-        _link("aa", 0, 1, "P2P/IPC"),
+        *job("aa"),
+        said("aa", 0, "NVLS multicast support is available on dev 0"),
+        said("aa", 1, "Pattern 4, crossNic 0, nChannels 2, bw 9.0/9.0, type PHB/PIX, sameChannels 1"),
+        link("aa", 0, 1, "P2P/IPC"),
     ]
     found = _wires(tmp_path, *lines).group([0, 1])
     assert found.intra is None
@@ -105,15 +75,15 @@ def test_signs_of_different_wires_decide_nothing(tmp_path: Path) -> None:
 def test_amd_boards_are_infinity_fabric(tmp_path: Path) -> None:
     lines = [
         "RCCL version : 2.22.3-HEAD:271856d",
-        *_job("aa"),
-        _said("aa", 0, "Enabled GDRCopy equivalent memory allocation on gfx942"),
-        _link("aa", 0, 1, "P2P/IPC comm 0x50 nRanks 02"),
+        *job("aa"),
+        said("aa", 0, "Enabled GDRCopy equivalent memory allocation on gfx942"),
+        link("aa", 0, 1, "P2P/IPC comm 0x50 nRanks 02"),
     ]
     assert _wires(tmp_path, *lines).group([0, 1]).link_type == "xgmi"
 
 
 def test_host_memory_is_no_gpu_link(tmp_path: Path) -> None:
-    found = _wires(tmp_path, *_job("aa"), _link("aa", 0, 1, "SHM/direct/direct")).group([0, 1])
+    found = _wires(tmp_path, *job("aa"), link("aa", 0, 1, "SHM/direct/direct")).group([0, 1])
     assert _short(found) == ("intra_node", "shm", None)
 
 
@@ -133,25 +103,25 @@ def test_host_memory_is_no_gpu_link(tmp_path: Path) -> None:
     ],
 )
 def test_the_network_by_the_layer_of_its_devices(tmp_path: Path, devices: str, via: str, wire: str | None) -> None:
-    lines = [*_job("ab"), _said("ab", 0, devices), _said("ab", 1, devices)]
-    lines += [_link("ab", 0, 1, via, side) for side in ("send", "receive")]
+    lines = [*job("ab"), said("ab", 0, devices), said("ab", 1, devices)]
+    lines += [link("ab", 0, 1, via, side) for side in ("send", "receive")]
     found = _wires(tmp_path, *lines).group([0, 1])
     assert (found.link, found.inter, found.link_type) == ("inter_node", wire, wire)
     assert found.direct is ("GDRDMA" in via)
 
 
 def test_nvlink_between_nodes_is_no_network(tmp_path: Path) -> None:
-    found = _wires(tmp_path, *_job("ab"), _link("ab", 0, 1, "P2P/MNNVL")).group([0, 1])
+    found = _wires(tmp_path, *job("ab"), link("ab", 0, 1, "P2P/MNNVL")).group([0, 1])
     assert (found.link, found.inter, found.direct) == ("inter_node", "nvlink", None)
 
 
 def test_a_group_over_nodes_has_both_wires_and_the_network_names_it(tmp_path: Path) -> None:
     hosts = "aabb"
     device = "NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB ib0:1.2.3.4<0>"
-    lines = [*_job(hosts), *(_said(hosts, rank, device) for rank in range(4))]
-    lines += [_said(hosts, 0, "NVLS multicast support is available on dev 0")]
-    lines += [_link(hosts, 0, 1, "P2P/CUMEM"), _link(hosts, 2, 3, "P2P/CUMEM")]
-    lines += [_link(hosts, 1, 2, "NET/IB/0/GDRDMA", side) for side in ("send", "receive")]
+    lines = [*job(hosts), *(said(hosts, rank, device) for rank in range(4))]
+    lines += [said(hosts, 0, "NVLS multicast support is available on dev 0")]
+    lines += [link(hosts, 0, 1, "P2P/CUMEM"), link(hosts, 2, 3, "P2P/CUMEM")]
+    lines += [link(hosts, 1, 2, "NET/IB/0/GDRDMA", side) for side in ("send", "receive")]
     wires = _wires(tmp_path, *lines)
     assert _short(wires.group([0, 1, 2, 3])) == ("mixed", "nvlink", "ib")
     assert wires.group([0, 1, 2, 3]).link_type == "ib"
@@ -164,10 +134,10 @@ def test_a_group_over_nodes_has_both_wires_and_the_network_names_it(tmp_path: Pa
 
 
 def test_without_the_other_nodes_logs_the_librarys_count_of_nodes_decides(tmp_path: Path) -> None:
-    lines = [line for line in _job("aabb") if line.startswith("a:")]
+    lines = [line for line in job("aabb") if line.startswith("a:")]
     device = "NET/Socket : Using [0]eth0:1.2.3.4<0>"
-    lines += [_said("aabb", rank, device) for rank in range(2)]
-    lines += [_link("aabb", 1, 2, "NET/Socket/0", "send")]
+    lines += [said("aabb", rank, device) for rank in range(2)]
+    lines += [link("aabb", 1, 2, "NET/Socket/0", "send")]
     found = _wires(tmp_path, *lines).group([0, 1, 2, 3])
     assert (found.link, found.inter, found.link_type) == ("mixed", "tcp", "tcp")
 

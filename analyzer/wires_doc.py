@@ -1,0 +1,156 @@
+"""What the document says of wires: communicators as NCCL's logs and the plugins of its profiler show them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from analyzer.model import WireRow, WiresDoc
+from heuristics.links import link_over
+
+if TYPE_CHECKING:
+    from analyzer.summary.model import RankSummary
+    from analyzer.witnesses import Sources
+    from heuristics.wires import Wires
+
+
+@dataclass(frozen=True)
+class _One:
+    """One communicator; ``borrowed`` where its wires are those of others."""
+
+    size: int | None
+    nodes: int | None
+    link: str | None
+    intra: str | None = None
+    inter: str | None = None
+    direct: bool | None = None
+    borrowed: bool = False
+    transports: tuple[str, ...] = ()
+    nics: tuple[int, ...] = ()
+    ranks: tuple[int, ...] | None = None
+    evidence: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What communicators of one row have in common."""
+        return (self.size, self.nodes, self.link, self.intra, self.inter, self.direct)
+
+
+def wires_document(sources: Sources) -> WiresDoc | None:
+    """The wires of a job; None where no source tells of any communicator's."""
+    wires = sources.wires
+    logged = dict(_logged(wires)) if wires is not None else {}
+    counted = {name: one for name, one in _counted(sources.given).items() if name not in logged}
+    every = [*logged.values(), *counted.values()]
+    if not every:
+        return None
+    logs = wires.logs if wires is not None else ()
+    libraries = {f"{log.library or 'nccl'} {log.version or 'of unknown version'}" for log in logs}
+    networks = {name for log in logs for name in log.processes.column("network").to_pylist() if name}
+    settings: dict[str, set[str]] = {}
+    for log in logs:
+        for name, values in log.settings.items():
+            settings.setdefault(name, set()).update(values)
+    formats = {rank.format for rank in sources.given if rank.log is not None or _counts(rank)}
+    return WiresDoc(
+        sources=sorted(formats),
+        libraries=sorted(libraries),
+        networks=sorted(networks),
+        hosts=_hosts(wires) if wires is not None else {},
+        settings={name: sorted(values) for name, values in sorted(settings.items())},
+        communicators=_rows(every),
+    )
+
+
+def _logged(wires: Wires) -> Iterator[tuple[str, _One]]:
+    from heuristics.wires import UNLOGGED
+
+    for name, one in wires.communicators.items():
+        rows = wires.connections(name)
+        said = wires.group(None, name) if one.size > 1 else None
+        yield (
+            name,
+            _One(
+                size=one.size,
+                nodes=one.nodes,
+                link=one.link,
+                intra=said.intra if said is not None else None,
+                inter=said.inter if said is not None else None,
+                direct=said.direct if said is not None else None,
+                borrowed=said is not None and UNLOGGED in said.evidence,
+                transports=tuple(sorted({_transport(row) for row in rows})),
+                nics=tuple(sorted({row["nic"] for row in rows if row["nic"] is not None})),
+                ranks=one.ranks,
+                evidence=tuple(s for s in said.evidence if s != UNLOGGED) if said is not None else (),
+            ),
+        )
+
+
+def _transport(row: Mapping[str, Any]) -> str:
+    """A connection in the words of the log."""
+    parts = [row["kind"].upper(), row["how"], "GDRDMA" if row["gdr"] else None]
+    return "/".join(part for part in parts if part)
+
+
+def _counts(rank: RankSummary) -> bool:
+    return bool(getattr(rank.witness, "own_ranks", None)) and hasattr(rank.witness, "nodes")
+
+
+def _counted(given: Sequence[RankSummary]) -> dict[str, _One]:
+    """Communicators of which a profiler tells the size and, some, how many nodes they span."""
+    found: dict[str, _One] = {}
+    for rank in given:
+        if not _counts(rank):
+            continue
+        nodes: Mapping[str, int] = getattr(rank.witness, "nodes", {})
+        for row in rank.groups.select(["name", "size", "ranks"]).to_pylist():
+            name, size = row["name"] or "", row["size"]
+            if name not in getattr(rank.witness, "own_ranks", {}):
+                continue
+            spans = nodes.get(name)
+            if size is None and spans is None:
+                continue
+            said = "the profiler names no wire" if spans is None else "the profiler counts nodes and names no wire"
+            ranks = tuple(sorted(row["ranks"])) if row["ranks"] else None
+            found.setdefault(name, _One(size, spans, link_over(size, spans), ranks=ranks, evidence=(said,)))
+    return found
+
+
+def _hosts(wires: Wires) -> dict[str, list[int]]:
+    hosts: dict[str, list[int]] = {}
+    for log in wires.logs:
+        for row in log.processes.select(["host", "rank"]).to_pylist():
+            own = hosts.setdefault(row["host"], [])
+            if row["rank"] is not None and row["rank"] not in own:
+                own.append(row["rank"])
+    return {
+        host: sorted(ranks) for host, ranks in sorted(hosts.items(), key=lambda item: (min(item[1], default=0), item))
+    }
+
+
+def _rows(every: Sequence[_One]) -> list[WireRow]:
+    """Communicators of one kind in one row, the largest first."""
+    kinds: dict[tuple[object, ...], list[_One]] = {}
+    for one in every:
+        kinds.setdefault(one.kind, []).append(one)
+    rows = [_row(ones) for ones in kinds.values()]
+    return sorted(rows, key=lambda r: (-(r.size or 0), -(r.nodes or 0), -r.communicators, str(r.intra), str(r.inter)))
+
+
+def _row(ones: Sequence[_One]) -> WireRow:
+    first = ones[0]
+    return WireRow(
+        communicators=len(ones),
+        unlogged=sum(one.borrowed for one in ones),
+        size=first.size,
+        nodes=first.nodes,
+        link=first.link,
+        intra=first.intra,
+        inter=first.inter,
+        gpudirect_rdma=first.direct,
+        transports=sorted({name for one in ones for name in one.transports}),
+        nics=sorted({nic for one in ones for nic in one.nics}),
+        groups=sorted(list(one.ranks) for one in ones if one.ranks is not None),
+        evidence=list(dict.fromkeys(sentence for one in ones for sentence in one.evidence)),
+    )
