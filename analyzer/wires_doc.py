@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from analyzer.model import WireRow, WiresDoc
+from analyzer.words import plural
 from heuristics.links import link_over
 
 if TYPE_CHECKING:
@@ -98,23 +99,33 @@ def _counts(rank: RankSummary) -> bool:
 
 
 def _counted(given: Sequence[RankSummary]) -> dict[str, _One]:
-    """Communicators of which a profiler tells the size and, some, how many nodes they span."""
+    """Communicators of which a profiler tells the size, how many nodes they span, or that they use a network."""
     found: dict[str, _One] = {}
+    peers: dict[str, set[int]] = {}
     for rank in given:
         if not _counts(rank):
             continue
+        own: Mapping[str, int] = getattr(rank.witness, "own_ranks", {})
         nodes: Mapping[str, int] = getattr(rank.witness, "nodes", {})
+        networked: Mapping[str, Sequence[int]] = getattr(rank.witness, "networked", {})
         for row in rank.groups.select(["name", "size", "ranks"]).to_pylist():
             name, size = row["name"] or "", row["size"]
-            if name not in getattr(rank.witness, "own_ranks", {}):
+            if name not in own:
                 continue
+            peers.setdefault(name, set()).update(networked.get(name, ()))
             spans = nodes.get(name)
-            if size is None and spans is None:
-                continue
             said = "the profiler names no wire" if spans is None else "the profiler counts nodes and names no wire"
             ranks = tuple(sorted(row["ranks"])) if row["ranks"] else None
             found.setdefault(name, _One(size, spans, link_over(size, spans), ranks=ranks, evidence=(said,)))
-    return found
+    told = {name: one for name, one in found.items() if peers[name] or one.size is not None or one.nodes is not None}
+    return {name: _over_network(one, peers[name]) for name, one in told.items()}
+
+
+def _over_network(one: _One, peers: set[int]) -> _One:
+    if not peers:
+        return one
+    said = f"NCCL's proxy thread moved data for {plural(len(peers), 'rank')}, as it does over a network"
+    return replace(one, transports=("PROXY",), evidence=(*one.evidence, said))
 
 
 def _hosts(wires: Wires) -> dict[str, list[int]]:

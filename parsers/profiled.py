@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -43,6 +43,7 @@ class ProfilerWitness:
         nodes: how many nodes each communicator spans, where the plugin says it.
         dropped: calls that the plugin says it could not keep.
         sampled: whether it keeps only the latest call of each communicator and interval.
+        networked: ranks in the communicator that the process exchanged data with over a network, by `GROUPS.name`.
     """
 
     plugin: str
@@ -52,6 +53,7 @@ class ProfilerWitness:
     nodes: Mapping[str, int]
     dropped: int = 0
     sampled: bool = False
+    networked: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,7 @@ def traces(
             nodes={group: call.nodes for group, call in comms.items() if call.nodes is not None},
             dropped=dropped,
             sampled=sampled,
+            networked=_networked(own),
         )
         found.append(
             RankTrace(
@@ -143,6 +146,14 @@ def traces(
             )
         )
     return found
+
+
+def _networked(calls: Sequence[Profiled]) -> dict[str, tuple[int, ...]]:
+    peers: dict[str, set[int]] = {}
+    for call in calls:
+        if call.group is not None and call.network_peers:
+            peers.setdefault(call.group, set()).update(call.network_peers)
+    return {group: tuple(sorted(ranks)) for group, ranks in peers.items()}
 
 
 def _records(calls: Sequence[Profiled]) -> pa.Table:

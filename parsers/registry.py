@@ -18,6 +18,9 @@ from parsers.tables import RankTrace
 MAX_WORLD = 1 << 20
 """Ranks that a job may have: ten times the largest cluster."""
 
+_TAR, _ZIP = b"ustar", b"PK\x03\x04"
+"""Archives: at byte 257 of a POSIX or GNU tar (pax(1), Interchange format), and how a zip begins (APPNOTE 4.3.7)."""
+
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 """How ``nsys export --type hdf`` begins, and whatever else is HDF5."""
 
@@ -112,16 +115,22 @@ def read(
         chosen = next((item for item in known if item.sniff(source.head)), None)
         if chosen is None:
             chosen = next((item for item in known if _is_text(source.head) and item.name == "kineto"), None)
-        if chosen is None and source.head.startswith(_HDF5):
-            hint = "of a report of Nsight Systems: nsys export --type sqlite --include-blobs=true --include-json=true"
-            raise InputError("is HDF5, which is not read", path=source.name, hint=hint)
         if chosen is None:
-            raise InputError(
-                f"is not a trace in a known format (it starts with {source.head[:8]!r})",
-                path=source.name,
-                hint="known formats: " + ", ".join(item.name for item in known),
-            )
+            raise _unknown(source, [item.name for item in known])
         return [_plausible(trace) for trace in chosen.parser.read(source)]
+
+
+def _unknown(source: Source, known: list[str]) -> InputError:
+    """What to do with a file that no parser knows."""
+    head = source.head
+    if head.startswith(_HDF5):
+        hint = "of a report of Nsight Systems: nsys export --type sqlite --include-blobs=true --include-json=true"
+        return InputError("is HDF5, which is not read", path=source.name, hint=hint)
+    archive = "tar" if head[257:].startswith(_TAR) else "zip" if head.startswith(_ZIP) else None
+    if archive is not None:
+        return InputError(f"is a {archive} archive", path=source.name, hint="unpack it and give what is in it")
+    said = f"is not a trace in a known format (it starts with {head[:8]!r})"
+    return InputError(said, path=source.name, hint=f"known formats: {', '.join(known)}")
 
 
 def _plausible(trace: RankTrace) -> RankTrace:

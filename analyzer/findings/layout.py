@@ -42,12 +42,15 @@ def layout_verdict(facts: Facts) -> Iterator[Finding]:
             )
     undecided = [dim for dim in DIMENSIONS if getattr(layout, dim) is None]
     if undecided and facts.rows:
-        reasons = [s for dim in undecided if dim in layout.dimensions for s in layout.dimensions[dim].against]
+        verdicts = [layout.dimensions[dim] for dim in undecided if dim in layout.dimensions]
+        reasons = [sentence for verdict in verdicts for sentence in verdict.against]
+        if not reasons and len(verdicts) > 1 and all(verdict == verdicts[0] for verdict in verdicts):
+            reasons = verdicts[0].evidence  # one reason for all of them
         yield finding(
             "layout.undecided",
             "info",
             f"{', '.join(undecided)} not determined",
-            " ".join(dict.fromkeys(reasons)) or "The traffic fits more than one layout.",
+            "; ".join(dict.fromkeys(reasons)) or "The traffic fits more than one layout.",
             action="Give the traces of more ranks, or the layout you believe in with --layout to have it verified.",
         )
 

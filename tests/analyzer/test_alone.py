@@ -155,6 +155,22 @@ def test_inspector_counts_hosts_and_names_no_wire(tmp_path: Path, nodes: int, ki
     assert row.evidence == ["the profiler counts nodes and names no wire"]
 
 
+def test_a_profiler_that_saw_the_proxy_thread_says_so(tmp_path: Path) -> None:
+    call: dict[str, Any] = {"args": {"size": 1024}, "cat": "COLL", "child_dur": 4, "comm_hash": "0x58ae", "dur": 5}
+    call |= {"name": "all_reduce", "ph": "X", "rank": 0, "seq_num": 1, "ts": 10}
+    paths = []
+    for number, peers in enumerate(((), (16, 8))):
+        path = tmp_path / f"comma{number}.json"
+        path.write_text(json.dumps({**call, "proxyops": [{"cat": "PROXY", "peer": peer} for peer in peers]}) + "\n")
+        paths.append(path)
+    without, with_proxy = (analyze(path).wires for path in paths)
+    assert without is None  # neither a size, nor hosts, nor a network
+    assert with_proxy is not None
+    (row,) = with_proxy.communicators
+    assert (row.size, row.link, row.intra, row.inter, row.transports) == (None, None, None, None, ["PROXY"])
+    assert row.evidence[-1] == "NCCL's proxy thread moved data for 2 ranks, as it does over a network"
+
+
 def test_calls_alone_are_timed_and_nothing_is_called_exposed(tmp_path: Path) -> None:
     found = analyze(_inspector(tmp_path, nnodes=1))
     (row,) = found.collectives

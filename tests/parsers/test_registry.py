@@ -6,6 +6,8 @@ import gzip
 import json
 import subprocess
 import sys
+import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -101,6 +103,22 @@ def test_the_command_says_unknown_content_in_one_line(tmp_path: Path, content: b
     assert f"{path}: is not a trace in a known format" in result.stderr
 
 
+@pytest.mark.parametrize(("name", "mode"), [("job.tar", "w"), ("job.tar.gz", "w:gz"), ("job.tar.xz", "w:xz")])
+def test_an_archive_is_to_be_unpacked(tmp_path: Path, name: str, mode: str) -> None:
+    (tmp_path / "rank0.json").write_text('{"traceEvents": []}')
+    with tarfile.open(tmp_path / name, mode) as archive:
+        archive.add(tmp_path / "rank0.json", "rank0.json")
+    with pytest.raises(InputError, match="is a tar archive; unpack it and give what is in it"):
+        read(tmp_path / name)
+
+
+def test_a_zip_is_to_be_unpacked(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "job.zip", "w") as archive:
+        archive.writestr("rank0.json", '{"traceEvents": []}')
+    with pytest.raises(InputError, match="is a zip archive; unpack it"):
+        read(tmp_path / "job.zip")
+
+
 def test_hdf5_names_the_export_that_is_read(tmp_path: Path) -> None:
     path = tmp_path / "report.h5"
     path.write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(512))
@@ -114,7 +132,6 @@ def test_hdf5_names_the_export_that_is_read(tmp_path: Path) -> None:
     [
         b"\x89PNG\r\n\x1a\n" + bytes(64),
         b"just some text about NCCL INFO lines\n",
-        b"PK\x03\x04" + bytes(64),
         b"\x80\x04K\x01.",
         bytes(64),
         b"%PDF-1.7\n",
