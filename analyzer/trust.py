@@ -116,7 +116,7 @@ def _about(r: RankSummary) -> list[str]:
     stats, identity = r.stats, r.identity
     notes = list(stats.notes)
     if not r.on_gpu and r.collectives.num_rows:
-        notes.append(_CPU_JOB if r.line.divides else _CALLS_ALONE)
+        notes.append(_CPU_JOB if r.line.divides or r.steps.complete.any() else _CALLS_ALONE)
     if identity.rank_source not in ("metadata", None):
         notes.append(
             f"the rank comes from the {str(identity.rank_source).replace('_', ' ')}, not from the trace's header"
