@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -12,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parsers import tables
-from parsers.columns import NULL, Columns, Ints, Names, integers, nanosecond, nanoseconds
+from parsers.columns import NULL, Columns, Ints, Names, integers, nanosecond
 from parsers.kineto_comm import CommArgs, CommTexts
 from parsers.kineto_events import (
     GPU_KIND_OF,
@@ -26,6 +25,7 @@ from parsers.kineto_events import (
     lenient,
     wanted,
 )
+from parsers.kineto_pending import Pending
 from parsers.kineto_select import (
     BACKEND_RANGE,
     COMM_BASE,
@@ -51,53 +51,6 @@ _NO_LAUNCH_ARGS = LaunchArgs()
 _COMM_ARGS = msgspec.json.Decoder(list[CommArgs])
 
 Arrays = dict[str, npt.NDArray[Any]]
-
-
-class _Pending:
-    """Fields of events of one category that are not arrays yet. Nothing in it refers to the text of the block."""
-
-    def __init__(self) -> None:
-        self.rows = 0
-        self._lists: dict[str, list[Any]] = {}
-        self._ts: list[bytes] = []
-        self._dur: list[bytes] = []
-
-    def add(self, events: Sequence[Any], fields: Mapping[str, list[Any]]) -> None:
-        """Add events with the given fields besides those that all events have."""
-        self._ts.append(_joined([event.ts for event in events]))
-        self._dur.append(_joined([event.dur for event in events]))
-        common = {
-            "tid": [event.tid for event in events],
-            "pid": [event.pid for event in events],
-            "name": [event.name for event in events],
-        }
-        for name, values in chain(common.items(), fields.items()):
-            self._lists.setdefault(name, []).extend(values)
-        self.rows += len(events)
-
-    def __getitem__(self, name: str) -> list[Any]:
-        return self._lists[name]
-
-    def integers(self, name: str) -> Ints:
-        """A field as numbers."""
-        return integers(self._lists[name])
-
-    def times(self) -> tuple[Ints, Ints]:
-        """Starts and durations in nanoseconds."""
-        return nanoseconds(b",".join(self._ts), self.rows), nanoseconds(b",".join(self._dur), self.rows)
-
-    def clear(self) -> None:
-        """Forget all rows."""
-        self.rows = 0
-        for values in (*self._lists.values(), self._ts, self._dur):
-            values.clear()
-
-
-def _joined(raws: list[Any]) -> bytes:
-    text = b",".join(raws)
-    if text.count(b",") != len(raws) - 1:  # a comma in a time: no number, but it must not shift its neighbours
-        text = b",".join([bytes(raw).replace(b",", b"?") for raw in raws])
-    return text
 
 
 class Rows:
@@ -133,7 +86,7 @@ class Rows:
         self._places: dict[int, int] | None = None
         self._operators, self._annotations = Choice(choose_operator), Choice(choose_annotation)
         self._is_launch = Choice(lambda name: int(is_launch(name)) + 2 * int(is_sync(name)))
-        self._new_gpu, self._new_launches, self._new_marks, self._new_comm = (_Pending() for _ in range(4))
+        self._new_gpu, self._new_launches, self._new_marks, self._new_comm = (Pending() for _ in range(4))
         self._on_gpu: list[Gpu] = []
         self._on_cpu: list[Operator] = []
         self._calls: list[Launch] = []
@@ -324,7 +277,7 @@ class Rows:
         self._add(self.gpu, columns, good)
         new.clear()
 
-    def _add_gpu_comm(self, new: _Pending, columns: Arrays, good: npt.NDArray[np.bool_]) -> None:
+    def _add_gpu_comm(self, new: Pending, columns: Arrays, good: npt.NDArray[np.bool_]) -> None:
         """Rows for the GPU events that say something about communication."""
         layers = new["layer"]
         at = np.array([index for index, layer in enumerate(layers) if layer and good[index]], np.int64)
@@ -388,7 +341,7 @@ class Rows:
         else:
             table.add(int(good.sum()), {name: values[good] for name, values in columns.items()})
 
-    def _with_times(self, new: _Pending, columns: Arrays, *, on_gpu: bool = False) -> npt.NDArray[np.bool_]:
+    def _with_times(self, new: Pending, columns: Arrays, *, on_gpu: bool = False) -> npt.NDArray[np.bool_]:
         """Add times and process; returns which rows have times that make sense (the others are counted)."""
         ts, dur = new.times()
         columns |= {"ts_ns": ts, "dur_ns": dur, "pid": self.pids.codes(new["pid"])}

@@ -10,7 +10,6 @@ import importlib
 import os
 import queue
 import threading
-import zlib
 from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass
@@ -18,16 +17,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
+from parsers.decompress import LONGEST_MAGIC, Fault, Stored, decompressor
 from parsers.errors import InputError
 
 BLOCK_BYTES = 512 * 1024
 """One read of decompressed data: the best of 256 KiB to 64 MiB (it stays in the second-level cache)."""
 
-_PIECE_BYTES = 16 * 1024  # of compressed data at a time: what larger pieces inflate to, malloc maps anew each time
 _HEAD_BYTES = 64 * 1024
 _ALONE_BYTES = 256 * 1024  # compressed files up to this are not worth a thread
 _AHEAD_BLOCKS = 4
-_MAGIC = ((b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "zstd"), (b"\xfd7zXZ\x00", "xz"))
 
 
 @dataclass(frozen=True)
@@ -41,18 +39,6 @@ class Limits:
     max_ratio: float = 400.0
     ratio_free_bytes: int = 256 * 2**20
     max_bytes: int = 1 << 40
-
-
-@dataclass(frozen=True)
-class Fault:
-    """A compressed stream that could not be read to its end.
-
-    ``at_byte`` counts decompressed bytes: everything before it was read.
-    """
-
-    message: str
-    at_byte: int
-    cut: bool  # data are missing; false: all are there, but the checksum differs
 
 
 class Source:
@@ -73,7 +59,7 @@ class Source:
         file_bytes: int,
         faults: list[Fault],
         plain: Any = None,
-        stored: _Stored | None = None,
+        stored: Stored | None = None,
     ) -> None:
         """``plain`` is the file itself where it is not compressed: what follows the head is read without a copy;
         ``stored`` is the file where it is compressed."""
@@ -142,19 +128,19 @@ def open_source(
     try:
         file = reopen()
         size = _size(file)
-        magic = file.read(6)
+        magic = file.read(LONGEST_MAGIC)
         file.seek(0)
     except OSError as error:
         raise InputError(_reason(error), path=name, hint="check the path and its permissions") from error
     if not magic:
         file.close()
         raise InputError("the file is empty", path=name, hint="the profiler died before it wrote; take another rank")
-    kind = next((kind for start, kind in _MAGIC if magic.startswith(start)), None)
+    decompress = decompressor(magic)
     faults: list[Fault] = []
-    if kind is None:
+    if decompress is None:
         return Source(name, _plain(file, block_bytes), size, faults, file)
-    stored = _Stored(file, reopen)
-    blocks = _guard(_blocks(_DECODERS[kind](stored, faults), block_bytes), stored, limits, name)
+    stored = Stored(file, reopen)
+    blocks = _guard(_blocks(decompress(stored, faults), block_bytes), stored, limits, name)
     return Source(name, _ahead(blocks) if ahead and size > _ALONE_BYTES else blocks, size, faults, stored=stored)
 
 
@@ -200,20 +186,6 @@ def _size(file: IO[bytes]) -> int:
     return size
 
 
-class _Stored:
-    """A compressed file that knows how many bytes were taken from it and can be opened once more."""
-
-    def __init__(self, file: IO[bytes], reopen: Callable[[], IO[bytes]]) -> None:
-        self.file = file
-        self.reopen = reopen
-        self.taken = 0
-
-    def read(self) -> bytes:
-        piece = self.file.read(_PIECE_BYTES)
-        self.taken += len(piece)
-        return piece
-
-
 def _plain(file: IO[bytes], block_bytes: int) -> Generator[bytes, None, None]:
     with file:
         while block := file.read(block_bytes):
@@ -236,7 +208,7 @@ def _blocks(pieces: Generator[bytes, None, None], block_bytes: int) -> Generator
 
 
 def _guard(
-    blocks: Generator[bytes, None, None], stored: _Stored, limits: Limits, name: str
+    blocks: Generator[bytes, None, None], stored: Stored, limits: Limits, name: str
 ) -> Generator[bytes, None, None]:
     """Refuse a file that grows without bound."""
     grown = 0
@@ -288,137 +260,3 @@ def _ahead(blocks: Generator[bytes, None, None]) -> Generator[bytes, None, None]
     finally:
         stop.set()
         thread.join()
-
-
-def _gzip(stored: _Stored, faults: list[Fault]) -> Generator[bytes, None, None]:
-    """All members of a gzip file, one after the other."""
-    inflate, errors = _inflater()
-    given, member_start, member_given = 0, 0, 0
-    state = inflate()
-    piece = stored.read()
-    with stored.file:
-        while piece:
-            if state is None:  # between members: padding of zeros is allowed, anything else must be a header
-                piece = piece.lstrip(b"\x00")
-                if not piece:
-                    piece = stored.read()
-                    continue
-                if not b"\x1f\x8b".startswith(piece[:2]):
-                    faults.append(Fault("bytes after the end of the gzip data", given, cut=False))
-                    return
-                state, member_given, member_start = inflate(), 0, stored.taken - len(piece)
-            try:
-                data = state.decompress(piece)
-            except errors as error:
-                for data in _salvage(stored.reopen, member_start, member_given):
-                    given += len(data)
-                    yield data
-                cut = "check" not in str(error).lower() and "crc" not in str(error).lower()
-                faults.append(Fault(f"gzip data damaged ({error})", given, cut=cut))
-                return
-            given += len(data)
-            member_given += len(data)
-            if data:
-                yield data
-            if state.eof:
-                piece, state = state.unused_data or stored.read(), None
-            else:
-                piece = stored.read()
-        if state is not None:
-            faults.append(Fault("gzip data cut off", given, cut=True))
-
-
-def _inflater() -> tuple[Callable[[], Any], tuple[type[Exception], ...]]:
-    """The fastest inflate at hand; both give the same bytes."""
-    try:
-        isal: Any = importlib.import_module("isal.isal_zlib")
-    except ImportError:
-        return lambda: zlib.decompressobj(31), (zlib.error,)
-    return lambda: isal.decompressobj(31), (isal.error, zlib.error)
-
-
-def _salvage(reopen: Callable[[], IO[bytes]], member_start: int, given: int) -> Generator[bytes, None, None]:
-    """What a damaged gzip member still holds beyond the ``given`` bytes, to the last byte that inflates.
-
-    Inflate throws away what it had when it fails, so the failing piece is repeated byte by byte from a copy.
-    """
-    state = zlib.decompressobj(31)
-    skip = given
-    with reopen() as file:
-        file.seek(member_start)
-        while piece := file.read(_PIECE_BYTES):
-            before = state.copy()
-            try:
-                data = state.decompress(piece)
-            except zlib.error:
-                data = _byte_by_byte(before, piece)
-                piece = b""
-            if len(data) > skip:
-                yield data[skip:]
-            skip = max(0, skip - len(data))
-            if not piece:
-                return
-
-
-def _byte_by_byte(state: Any, piece: bytes) -> bytes:
-    out = bytearray()
-    try:
-        for index in range(len(piece)):
-            out += state.decompress(piece[index : index + 1])
-    except zlib.error:
-        pass
-    return bytes(out)
-
-
-def _zstd(stored: _Stored, faults: list[Fault]) -> Generator[bytes, None, None]:
-    import zstandard
-
-    def start() -> Any:
-        return zstandard.ZstdDecompressor(max_window_size=2**27).decompressobj()
-
-    # A run of equal bytes takes three bytes for 128 KiB: of more at a time, one step alone would fill the memory.
-    yield from _frames(stored, start, zstandard.ZstdError, "zstd", faults, bite_bytes=512)
-
-
-def _xz(stored: _Stored, faults: list[Fault]) -> Generator[bytes, None, None]:
-    import lzma
-
-    yield from _frames(stored, lambda: lzma.LZMADecompressor(memlimit=2**28), lzma.LZMAError, "xz", faults)
-
-
-def _frames(
-    stored: _Stored,
-    start: Callable[[], Any],
-    failure: type[Exception],
-    label: str,
-    faults: list[Fault],
-    bite_bytes: int = 4096,
-) -> Generator[bytes, None, None]:
-    """All frames of a zstandard or xz file, fed in small bites so that little is lost where one fails."""
-    given = 0
-    state = None
-    with stored.file:
-        piece = stored.read()
-        while piece:
-            state = state or start()
-            bite, rest = piece[:bite_bytes], piece[bite_bytes:]
-            try:
-                data = state.decompress(bite)
-            except (failure, EOFError) as error:
-                faults.append(Fault(f"{label} data damaged ({error})", given, cut=True))
-                return
-            given += len(data)
-            if data:
-                yield data
-            if state.eof:
-                rest, state = (state.unused_data or b"") + rest, None
-            piece = rest or stored.read()
-        if state is not None:
-            faults.append(Fault(f"{label} data cut off", given, cut=True))
-
-
-_DECODERS: dict[str, Callable[[_Stored, list[Fault]], Generator[bytes, None, None]]] = {
-    "gzip": _gzip,
-    "zstd": _zstd,
-    "xz": _xz,
-}

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from parsers.decompress import Fault, Stored, gunzip
 from parsers.errors import InputError
 from parsers.kineto import read
-from parsers.source import Fault, Source, _gzip, _Stored
+from parsers.source import Source
 
 EVENTS = 16
 
@@ -52,7 +53,7 @@ def test_gzip(capture: bytes, tmp_path: Path) -> None:
         path.write_bytes(packed[:cut])
         faults: list[Fault] = []
         with path.open("rb") as file:
-            found.append(events(list(_gzip(_Stored(file, lambda: path.open("rb")), faults)), faults))
+            found.append(events(list(gunzip(Stored(file, lambda: path.open("rb")), faults)), faults))
         assert bool(faults) == (cut < len(packed))
     assert all(before <= after for before, after in pairwise(found))
     assert (found[0], found[-1]) == (0, EVENTS)

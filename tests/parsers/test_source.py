@@ -16,8 +16,9 @@ import pytest
 import zstandard
 
 from parsers import read
+from parsers.decompress import Fault
 from parsers.errors import InputError
-from parsers.source import Fault, Limits, Source, open_source, peek
+from parsers.source import Limits, Source, open_source, peek
 
 DATA = b'{"traceEvents":[' + b",".join(b'{"ph":"X","ts":%d}' % number for number in range(60_000))
 
