@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from heuristics.view import RankView
 
 
+SHORT_SHARE, LARGER = 0.1, 3
+"""This share of the calls in one place of a step does not wait for others; the largest there take so many times as
+long."""
+
+
 @dataclass(frozen=True)
 class Calls:
     """The calls of one rank in the order in which they started on the GPU.
@@ -28,6 +33,9 @@ class Calls:
         kind: per call, a code of primitive and dtype that is the same on every rank.
         end_ns: when each was over.
         context: per call, a code: calls of one context stand between the same neighbours, on every rank.
+        lane: per call, a code of its stream that is the same on every rank.
+        channel: per call, a code of its kind and lane.
+        transfer_ns: per call, how long it took at most once all were there.
     """
 
     rank: int
@@ -38,10 +46,20 @@ class Calls:
     start_ns: npt.NDArray[np.int64]
     end_ns: npt.NDArray[np.int64]
     context: npt.NDArray[np.int64]
+    lane: npt.NDArray[np.int64]
+    channel: npt.NDArray[np.int64]
+    transfer_ns: npt.NDArray[np.int64]
 
     def __len__(self) -> int:
         """How many calls there are."""
         return len(self.row)
+
+    @cached_property
+    def by_kind(self) -> dict[int, npt.NDArray[np.int64]]:
+        """Per kind, its calls in the order in which they ended."""
+        order = np.lexsort((self.end_ns, self.kind))
+        names, first = np.unique(self.kind[order], return_index=True)
+        return dict(zip(names.tolist(), np.split(order, first[1:]), strict=True))
 
     @cached_property
     def primitives(self) -> npt.NDArray[np.str_]:
@@ -91,9 +109,27 @@ def timed(views: Sequence[RankView]) -> list[Calls]:
         calls, key = _calls(view, place, np.array([*own, -1], dtype=np.int64))
         found.append(calls)
         keys.append(key)
-    codes = np.unique(np.concatenate(keys), axis=0, return_inverse=True)[1].ravel().astype(np.int64)
-    parts = np.split(codes, np.cumsum([len(calls) for calls in found])[:-1])
-    return [replace(calls, context=part) for calls, part in zip(found, parts, strict=True)]
+    cuts = np.cumsum([len(calls) for calls in found])[:-1]
+    together = np.concatenate(keys)
+    context, lane, channel = (_codes(part) for part in (together, together[:, 1:3], together[:, :3]))
+    took = np.concatenate([calls.end_ns - calls.start_ns for calls in found])
+    per_call = (context, lane, channel, np.minimum(took, _longest_transfers(took, context)))
+    parts = zip(found, *(np.split(values, cuts) for values in per_call), strict=True)
+    return [replace(calls, context=a, lane=b, channel=c, transfer_ns=d) for calls, a, b, c, d in parts]
+
+
+def _codes(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Per row, a number that equal rows share."""
+    return np.unique(keys, axis=0, return_inverse=True)[1].ravel().astype(np.int64)
+
+
+def _longest_transfers(took: npt.NDArray[np.int64], context: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Per call, how long calls of its context take that hardly wait, with room for larger ones."""
+    order = np.lexsort((took, context))
+    first = np.searchsorted(context[order], np.arange(context.max(initial=-1) + 1))
+    count = np.diff(np.append(first, len(context)))
+    short = took[order[first + (SHORT_SHARE * (count - 1)).astype(np.int64)]] if len(first) else first
+    return np.asarray(LARGER * short[context], dtype=np.int64)
 
 
 def _calls(view: RankView, place: int, kind_of: npt.NDArray[np.int64]) -> tuple[Calls, npt.NDArray[np.int64]]:
@@ -112,6 +148,9 @@ def _calls(view: RankView, place: int, kind_of: npt.NDArray[np.int64]) -> tuple[
         start_ns=start,
         end_ns=start + timing.dur_ns[row],
         context=np.empty(0, dtype=np.int64),
+        lane=np.empty(0, dtype=np.int64),
+        channel=np.empty(0, dtype=np.int64),
+        transfer_ns=np.empty(0, dtype=np.int64),
     )
     return calls, _contexts(timing, row, kind, start)
 
@@ -119,7 +158,9 @@ def _calls(view: RankView, place: int, kind_of: npt.NDArray[np.int64]) -> tuple[
 def _contexts(
     timing: Timing, row: npt.NDArray[np.int64], kind: npt.NDArray[np.int64], start: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """Per call: kind, what its stream carries, what stands before and after it there, and the landmarks beside it."""
+    """Per call: kind, what its stream carries, which of such streams it is, what stands before and after it there, and
+    the landmarks beside it.
+    """
     stream, carries = timing.stream[row], np.zeros(len(row), dtype=np.int64)
     before, after = np.full(len(row), -1), np.full(len(row), -1)
     for one in np.unique(stream):
@@ -128,4 +169,17 @@ def _contexts(
         carries[own] = sum(1 << int(code) for code in np.unique(kind[own]) if code < 62)
     marks = np.append(timing.landmark, -1)
     place = np.searchsorted(timing.landmark_ns, start, side="right")
-    return np.stack([kind, carries, before, after, marks[place - 1], marks[place]], axis=1).astype(np.int64)
+    return np.stack(
+        [kind, carries, _busiest_first(stream, carries), before, after, marks[place - 1], marks[place]], axis=1
+    ).astype(np.int64)
+
+
+def _busiest_first(stream: npt.NDArray[np.int64], carries: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Per call, which of the streams that carry the same kinds it is on, the one with most calls first."""
+    place = np.zeros(len(stream), dtype=np.int64)
+    for kinds in np.unique(carries):
+        own = np.flatnonzero(carries == kinds)
+        names, calls = np.unique(stream[own], return_counts=True)
+        for number, name in enumerate(names[np.argsort(-calls, kind="stable")]):
+            place[own[stream[own] == name]] = number
+    return place

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from heuristics.kernels_only.ends import LEAST, MEMBER
 from heuristics.kernels_only.together import Group, Together
 
 if TYPE_CHECKING:
@@ -18,17 +19,14 @@ if TYPE_CHECKING:
 
     from heuristics.kernels_only.calls import Calls
 
-ALWAYS = 0.95
+ALWAYS = 0.9
 """A member takes part in every call; a few ends are late, or lost at the edges of the windows."""
 
 CHANCE = 1e-3
 """A rank that ends calls together with another by chance does so in all calls of a context no more often than this."""
 
-CLEARLY = 2.0
-"""Members scatter about each other by this many times less than ranks that only work in step."""
-
-CLOSEST_NS = 300
-"""Smaller scatter than this is that of clocks."""
+CLOSEST = 1.0
+"""Scatter that is usual for calls of their length: closer is chance."""
 
 ENOUGH = 8
 """Calls from which on their scatter shows."""
@@ -76,20 +74,16 @@ def parts(label: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> list[npt
 
 
 def cores(own: Together, rows: npt.NDArray[np.int64]) -> list[Group]:
-    """The ranks that are there in all of some calls; before them those of these that end clearly closer together.
+    """The ranks that end some calls as members do; after them those that may as well be members as not, if any.
 
-    Groups that work in step end their calls at nearly the same time, but not as nearly as members of one group do.
+    Groups that work in step end their calls at nearly the same time, but over many calls not as members of one do.
     """
-    core = np.flatnonzero(own.seen[rows].mean(axis=0) >= ALWAYS)
-    whole = tuple(core.tolist())
-    if len(rows) < ENOUGH or len(core) < 3:
-        return [whole]
-    spread = np.quantile(own.apart_ns[rows][:, core], 0.9, axis=0)
-    order = np.argsort(spread, kind="stable")
-    ordered = np.maximum(spread[order], CLOSEST_NS)
-    gaps = np.flatnonzero(ordered[2:] >= CLEARLY * ordered[1:-1])
-    near = [tuple(sorted(core[order[: 2 + int(gap)]].tolist())) for gap in gaps[:1]]
-    return [*near, whole]
+    if not len(rows):
+        return []
+    odds = own.odds[rows].mean(axis=0)
+    there = own.seen[rows].mean(axis=0) >= ALWAYS
+    sure, open_ = (tuple(np.flatnonzero(there & (odds >= least)).tolist()) for least in (MEMBER, LEAST))
+    return [sure] if sure == open_ else [sure, open_]
 
 
 def by_chance(

@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 from math import prod
 from types import MappingProxyType
 
+import numpy as np
+
 from heuristics.kernels_only.absent import HIDDEN, reduces_gradients, ruled_out
-from heuristics.kernels_only.calls import timed
-from heuristics.kernels_only.clocks import align
+from heuristics.kernels_only.calls import Calls, timed
+from heuristics.kernels_only.clocks import Clocks, align
 from heuristics.kernels_only.partners import meetings
 from heuristics.kernels_only.roles import FEWEST, Role, roles, unexplained
-from heuristics.kernels_only.together import Group, together, tolerance_ns
+from heuristics.kernels_only.together import Group, together, usual_scatter
 from heuristics.kernels_only.traffic import Seen, observed
 from heuristics.members import MAY_SERVE
 from heuristics.timing import EXPERTS
@@ -23,8 +25,13 @@ from heuristics.view import GroupView, RankView, compact
 CERTAIN, LIKELY = 0.95, 0.8
 """All ranks agree, every tensor is explained and the degrees multiply to the world; or one of these is missing."""
 
-LOOSE_NS = 20_000
-"""Ends of the calls of one group that are further apart than this are no witness of it."""
+TIDY, CLOSEST = 0.1, 0.02
+"""Where nearly all ends have another within this much of the usual scatter the files share a clock, and ends of members
+are closer by as much than usual; but not by more than the second."""
+
+LOOSE = 6.0
+"""Where the nearest ends are further off than so many times the usual scatter they are no witness of a group: ends that
+have nothing to do with each other are off by anything up to `together.NEAR`."""
 
 MOST_RANKS = 128
 """Every rank is compared with every other: 5 ms a pair, so 40 s for as many."""
@@ -65,10 +72,16 @@ def infer_from_times(views: Sequence[RankView]) -> tuple[Inference, Sequence[Ran
         unknown: tuple[list[Dim], ...] = tuple(["unknown"] * len(view.family_of_call) for view in views)
         return Inference(_undecided(said), unknown), ()
     calls = timed(views)
-    clocks = align(calls)
-    tolerance = tolerance_ns(calls, clocks)
-    found = observed(calls, clocks, meetings(calls, together(calls, clocks, tolerance)))
+    clocks = Clocks(np.zeros(len(calls), dtype=np.int64), np.zeros(len(calls), dtype=np.int64))
+    usual = usual_scatter(calls, clocks)
+    scale = max(usual, CLOSEST) if usual <= TIDY else 1.0
+    if usual > TIDY:
+        clocks = align(calls)
+        usual = usual_scatter(calls, clocks)
+    found = observed(calls, clocks, meetings(calls, together(calls, clocks, scale)))
     job = Job(views, found, [roles(one) for one in found])
+    silent = _hosted(calls) or usual > LOOSE or len(set(clocks.component.tolist())) > 1
+    silent = silent or not any(one.moving for one in found)
     dims = tuple(_dims(job, place) for place in range(len(views)))
     world = _world(job)
     if world is None or len(set(job.ranks)) < world:
@@ -77,18 +90,24 @@ def infer_from_times(views: Sequence[RankView]) -> tuple[Inference, Sequence[Ran
         layout = _of_some(job, world)
     else:
         layout = _layout(job, world)
-        if tolerance > LOOSE_NS and layout.confidence:
+        if silent and layout.confidence:
             layout = _undecided("ends of calls scatter too much to tell who takes part in which")
-    return Inference(layout, dims), () if layout.confidence else _by_order(job, tolerance)
+    return Inference(layout, dims), () if layout.confidence else _by_order(job, silent=silent)
 
 
-def _by_order(job: Job, tolerance: int) -> Sequence[RankView]:
+def _hosted(ranks: Sequence[Calls]) -> bool:
+    """Whether most calls are on no stream: they were recorded on the CPU, and end when they were asked for."""
+    streams = np.concatenate([calls.streams for calls in ranks])
+    return 2 * int((streams < 0).sum()) > len(streams)
+
+
+def _by_order(job: Job, *, silent: bool) -> Sequence[RankView]:
     """Ranks to be read by order and number of calls: as they are if times show no group; of two, on their one group."""
     count = max(len(job.seen), *(view.world_size for view in job.views), 0)
-    if any(f.library in HIDDEN for view in job.views for f in view.families):
+    unnamed = any(not f.primitive for view in job.views for f in view.families)
+    if unnamed or any(f.library in HIDDEN for view in job.views for f in view.families):
         return ()
     if count != 2:
-        silent = tolerance > LOOSE_NS or not any(one.moving for one in job.seen)
         return job.views if silent and 2 < count <= len(set(job.ranks)) else ()
     if any(f.primitive in ("send_recv", "") for view in job.views for f in view.families):
         return ()  # stages, neighbours or experts
@@ -135,6 +154,8 @@ def _world(job: Job) -> int | None:
 
 
 def _layout(job: Job, world: int) -> Layout:
+    if unnamed := _unnamed(job):
+        return _undecided(unnamed)
     axes = {dim: _axis(job, dim) for dim in ("tp", "cp", "ep")}
     axes["pp"] = _pipeline(job)
     if any(axis.degree is None for axis in axes.values()):
@@ -186,6 +207,24 @@ def _open(job: Job) -> dict[str, str]:
                         dim, f"{number} {primitive or 'unnamed'} calls of rank {one.calls.rank} fit no role"
                     )
     return found
+
+
+def _unnamed(job: Job) -> str:
+    """Why nothing can be told where kernels have one name whatever they do, as RCCL's have; else empty."""
+    names = np.concatenate([one.calls.primitives for one in job.seen])
+    unnamed = int((names == "").sum())
+    if 2 * unnamed <= len(names):
+        return ""
+    sizes = sorted({len(moving.group) for one in job.seen for moving in one.moving})
+    shown = (
+        f"they end together on groups of {', '.join(map(str, sizes))}"
+        if sizes
+        else "no group of ranks ends them together"
+    )
+    return (
+        f"{unnamed} of {len(names)} calls are kernels of one name for every primitive: {shown}, but whether they "
+        "gather, reduce, scatter or exchange is not known; give traces that record collectives, or an NCCL log"
+    )
 
 
 def _missing(ranks: Sequence[int], world: int | None) -> str:
@@ -266,6 +305,8 @@ def _sync(job: Job, world: int, model: int, context: int, experts: bool) -> tupl
     own = [_data_groups(found, members) for found in job.roles]
     if all(own):
         groups = {group for found in own for group in found if len(group) > 1}
+        if not experts and (left := _left_over(job, groups)):
+            return None, left
         said = next((role.sentence for role in job.roles[0] if role.dim == "dp"), "")
         said = said or "the other degrees account for every rank"
         return Axis(degree, tuple(sorted(_global(job, group) for group in groups)), said), ""
@@ -276,6 +317,17 @@ def _sync(job: Job, world: int, model: int, context: int, experts: bool) -> tupl
     if experts and not trained:
         return Axis(degree, (), "ranks exchange tokens for experts: data-parallel attention"), ""
     return None, f"no gradient is reduced in the window: {degree} copies may be replicas or separate jobs"
+
+
+def _left_over(job: Job, groups: set[Group]) -> str:
+    """What is reduced like gradients on other groups than those of dp: without experts there is nothing it could be."""
+    for one, found in zip(job.seen, job.roles, strict=True):
+        for role in found:
+            tensors = int(one.tensor[role.rows].sum())
+            if role.dim == "dp" and role.kind == "scatter" and role.group not in groups and tensors >= FEWEST:
+                where = f"{tensors} calls of rank {one.calls.rank} on {len(role.group)} ranks"
+                return f"{where} are like gradients: {role.sentence}"
+    return ""
 
 
 def _data_groups(own: Sequence[Role], members: int) -> list[Group]:

@@ -6,14 +6,14 @@ A group is what is left of the partners of all calls that stand in the same plac
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from heuristics.kernels_only.candidates import ALWAYS, by_chance, cores, parts, primitive_of, shown, still_open
-from heuristics.kernels_only.shared import shared
+from heuristics.kernels_only.candidates import ALWAYS, ENOUGH, by_chance, cores, parts, primitive_of, shown, still_open
+from heuristics.kernels_only.shared import axes, consistent, shared
 from heuristics.kernels_only.stages import between_stages
 from heuristics.kernels_only.together import Group, Together
 
@@ -49,8 +49,10 @@ def meetings(ranks: Sequence[Calls], seen: Sequence[Together]) -> list[Meetings]
         if primitive_of(ranks, kind) == "send_recv":
             between_stages(ranks, seen, kind, put)
     groups = {kind: shown(ranks, seen, kind, put) for kind in kinds}
+    meshed = axes(len(ranks)).union(*(groups[kind] for kind in kinds if primitive_of(ranks, kind) != "send_recv"))
+    lanes = _of_lanes(ranks, seen, meshed, put)
     for kind in kinds:
-        _place(ranks, seen, kind, groups[kind], put)
+        _place(ranks, seen, kind, groups[kind] | meshed, lanes, put)
     for calls, own, matrix in zip(ranks, put, seen, strict=True):
         _settle(calls, own, matrix)
     return [_numbered(len(calls), own) for calls, own in zip(ranks, put, strict=True)]
@@ -79,25 +81,53 @@ def _settle(calls: Calls, put: dict[int, Group], own: Together) -> None:
 
 
 def _place(
-    ranks: Sequence[Calls], seen: Sequence[Together], kind: int, groups: set[Group], put: list[dict[int, Group]]
+    ranks: Sequence[Calls],
+    seen: Sequence[Together],
+    kind: int,
+    groups: set[Group],
+    lanes: Mapping[int, Sequence[Group]],
+    put: list[dict[int, Group]],
 ) -> None:
-    """Put every call of a kind on a group: those of one context by what all ranks show of it, the rest rank by rank."""
-    for context in sorted({int(c) for calls in ranks for c in np.unique(calls.context[calls.kind == kind])}):
+    """Put every call of a kind on a group: those of one lane, else of one channel, by what all ranks show of it.
+
+    A context counts before its channel, where it has calls enough: some of a channel may be on another group.
+    """
+    for channel in _present(calls.channel[calls.kind == kind] for calls in ranks):
         rows = [
-            still_open(np.flatnonzero(calls.context == context), own) for calls, own in zip(ranks, put, strict=True)
+            still_open(np.flatnonzero(calls.channel == channel), own) for calls, own in zip(ranks, put, strict=True)
         ]
-        always, sometimes = shared(rows, seen, groups)
-        for place, own in enumerate(rows):
-            base = next((g for g in always if place in g), None)
-            wide = next((g for g in sometimes if place in g), None)
-            for call in own.tolist() if base is not None else ():
-                whole = wide is not None and bool(seen[place].seen[call, list(wide)].all())
-                put[place][call] = wide if whole and wide is not None else base or ()
+        lane = next(iter(_present(calls.lane[calls.channel == channel] for calls in ranks)))
+        base = shared(rows, seen, groups, lanes.get(lane, ()))
+        for context in _present(calls.context[own] for calls, own in zip(ranks, rows, strict=True)):
+            part = [own[calls.context[own] == context] for calls, own in zip(ranks, rows, strict=True)]
+            for group in shared(part, seen, groups, base):
+                for place in group:
+                    put[place].update(dict.fromkeys(part[place].tolist(), group))
     for place, (calls, own_seen) in enumerate(zip(ranks, seen, strict=True)):
         mine = sorted((g for g in groups if place in g), key=lambda g: (len(g), g))
         left = still_open(np.flatnonzero(calls.kind == kind), put[place])
         for call, group in _assigned(calls, own_seen, left, mine):
             put[place][call] = group
+
+
+def _present(codes: Iterable[npt.NDArray[np.int64]]) -> list[int]:
+    """The codes that some rank has."""
+    return sorted({int(code) for own in codes for code in np.unique(own)})
+
+
+def _of_lanes(
+    ranks: Sequence[Calls], seen: Sequence[Together], groups: set[Group], put: Sequence[Mapping[int, Group]]
+) -> dict[int, list[Group]]:
+    """Per lane, the groups that all of its calls show together, of every kind: most streams serve one group."""
+    found = {}
+    for lane in _present(calls.lane for calls in ranks):
+        rows = [still_open(np.flatnonzero(calls.lane == lane), own) for calls, own in zip(ranks, put, strict=True)]
+        base = shared(rows, seen, groups)
+        kinds = _present(calls.kind[own] for calls, own in zip(ranks, rows, strict=True))
+        parts_ = [[own[c.kind[own] == kind] for c, own in zip(ranks, rows, strict=True)] for kind in kinds]
+        if all(consistent(part, seen, base) for part in parts_):
+            found[lane] = base
+    return found
 
 
 def _assigned(
@@ -110,7 +140,7 @@ def _assigned(
     found: list[tuple[int, Group]] = []
     has = {g: np.asarray(own.seen[:, list(g)].all(axis=1)) for g in groups}
     for stream in parts(calls.streams, rows):
-        close = [core for core in cores(own, stream)[:-1] if core in has]
+        close = [core for core in cores(own, stream)[:1] if core in has and len(stream) >= ENOUGH]
         for part in parts(calls.context, stream):
             best = close[0] if close else _best(own, part, stream, has)
             for call in part.tolist():
@@ -125,7 +155,7 @@ def _best(
     stream: npt.NDArray[np.int64],
     has: Mapping[Group, npt.NDArray[np.bool_]],
 ) -> Group | None:
-    close = [core for core in cores(own, rows)[:-1] if core in has]
+    close = [core for core in cores(own, rows)[:1] if core in has and len(rows) >= ENOUGH]
     if close:
         return close[0]
     always = [g for g, there in has.items() if there[rows].mean() >= ALWAYS]

@@ -29,7 +29,7 @@ def between_stages(ranks: Sequence[Calls], seen: Sequence[Together], kind: int, 
     ahead = [_ahead(calls, own, kind) for calls, own in zip(ranks, seen, strict=True)]
     votes: Counter[int] = Counter()
     for place, (rows, far) in enumerate(ahead):
-        apart = np.where(far, seen[place].apart_ns[rows], np.iinfo(np.int64).max)
+        apart = np.where(far, seen[place].apart[rows], np.inf)
         nearest = np.argmin(apart, axis=1)[far.any(axis=1)] if len(rows) else np.empty(0, dtype=np.int64)
         votes.update(np.abs(nearest - place).tolist())
     for stride, times in votes.most_common():
@@ -40,7 +40,7 @@ def between_stages(ranks: Sequence[Calls], seen: Sequence[Together], kind: int, 
             for call, there in zip(rows.tolist(), far, strict=True):
                 met = [side for side in sides if there[side]]
                 if met and call not in put[place]:
-                    other = min(met, key=lambda side: int(seen[place].apart_ns[call, side]))
+                    other = min(met, key=lambda side: float(seen[place].apart[call, side]))
                     put[place][call] = (min(place, other), max(place, other))
 
 

@@ -8,40 +8,37 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from heuristics.kernels_only.ends import distance, matching
+from heuristics.kernels_only.clocks import Clocks, neighbours
+from heuristics.kernels_only.ends import apart, log_odds
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from heuristics.kernels_only.calls import Calls
-    from heuristics.kernels_only.clocks import Clocks
 
 Group = tuple[int, ...]
 """Places of the members among the ranks given, in order."""
 
-NEAR_US = 40
-"""An end further from all others than this has its partners elsewhere, and says nothing about how ends scatter."""
+NEAR = 10.0
+"""An end further from all others than so many times the usual scatter has its partners elsewhere, and says nothing."""
 
-FIRST_TOLERANCE_US, LAST_TOLERANCE_US = 3, 100
-"""Ends that differ by less belong together whatever the job looks like; by more, they never do."""
-
-SPREAD = 3
-"""The last of many members ends this many times later than the nearest one."""
+TOLERANCE = 6.0
+"""Ends further apart than so many times the usual scatter never belong together: 199 of 200 ends of members are within
+(`ends.log_odds`)."""
 
 
-def tolerance_ns(ranks: Sequence[Calls], clocks: Clocks) -> int:
-    """How far apart the ends of one call may be, from how far the nearest of the other ranks' ends are."""
-    nearest = [np.empty(0, dtype=np.int64)]
-    for place, calls in enumerate(ranks):
-        best = np.full(len(calls), 1000 * NEAR_US, dtype=np.int64)
-        for other, theirs in enumerate(ranks):
-            if other != place and clocks.component[other] == clocks.component[place]:
+def usual_scatter(ranks: Sequence[Calls], clocks: Clocks) -> float:
+    """How far off the nearest of the other ranks' ends is in nearly all calls, in the scatter of published traces."""
+    nearest = [np.empty(0)]
+    for (place, calls), near in zip(enumerate(ranks), neighbours(len(ranks)), strict=True):
+        best = np.full(len(calls), np.inf)
+        for other in near:
+            if clocks.component[other] == clocks.component[place]:
                 shift = int(clocks.offset_ns[other] - clocks.offset_ns[place])
-                best = np.minimum(best, distance(calls, theirs, shift))
-        nearest.append(best[best < 1000 * NEAR_US])
+                best = np.minimum(best, apart(calls, ranks[other], shift)[1])
+        nearest.append(best[best < NEAR])
     spread = np.concatenate(nearest)
-    usual = float(np.quantile(spread, 0.95)) if len(spread) else 0.0
-    return int(min(max(SPREAD * usual, 1000 * FIRST_TOLERANCE_US), 1000 * LAST_TOLERANCE_US))
+    return float(np.quantile(spread, 0.95)) if len(spread) else 0.0
 
 
 @dataclass(frozen=True)
@@ -49,29 +46,33 @@ class Together:
     """One rank's calls against the ends of every rank: shape (calls, ranks).
 
     Attributes:
-        apart_ns: to the nearest end of a call of the kind.
+        apart: to the nearest end of a call of the kind, in the scatter that is usual for calls that took as long.
+        odds: logarithm of how much likelier that is for members.
         layers: attention kernels between where the two ranks stood then.
         seen: whether that is near enough for one call.
     """
 
-    apart_ns: npt.NDArray[np.int64]
+    apart: npt.NDArray[np.float64]
+    odds: npt.NDArray[np.float64]
     layers: npt.NDArray[np.int64]
     seen: npt.NDArray[np.bool_]
 
 
-def together(ranks: Sequence[Calls], clocks: Clocks, tolerance: int) -> list[Together]:
-    """Which ranks end a call of the kind at the same moment, per rank and call."""
+def together(ranks: Sequence[Calls], clocks: Clocks, scale: float) -> list[Together]:
+    """Which ranks end a call of the kind at the same moment, per rank and call.
+
+    ``scale``: how much the ends of the job scatter against those of published traces.
+    """
     found = []
     for place, calls in enumerate(ranks):
-        apart = np.full((len(calls), len(ranks)), np.iinfo(np.int64).max, dtype=np.int64)
+        off = np.full((len(calls), len(ranks)), np.inf)
         layers = np.zeros((len(calls), len(ranks)), dtype=np.int64)
         for other, theirs in enumerate(ranks):
             if other == place:
-                apart[:, other] = 0
+                off[:, other] = 0
             elif clocks.component[other] == clocks.component[place] and len(theirs):
-                match = matching(calls, theirs, shift := int(clocks.offset_ns[other] - clocks.offset_ns[place]))
-                distance = np.abs(theirs.end_ns[match] - shift - calls.end_ns)
-                apart[:, other] = np.where(match < 0, apart[:, other], distance)
+                match, off[:, other], _ = apart(calls, theirs, int(clocks.offset_ns[other] - clocks.offset_ns[place]))
+                off[:, other] /= scale
                 layers[:, other] = np.abs(theirs.progress[match] - calls.progress).sum(axis=1)
-        found.append(Together(apart, layers, apart <= tolerance))
+        found.append(Together(off, log_odds(off), layers, off <= TOLERANCE))
     return found

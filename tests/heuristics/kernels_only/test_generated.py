@@ -12,7 +12,7 @@ import pytest
 from analyzer.summary.make import summarize
 from analyzer.summary.table import to_table, views_of
 from benchmarks.synthesis.generate import simulate
-from benchmarks.synthesis.spec import Spec
+from benchmarks.synthesis.spec import Spec, Writing
 from heuristics.label import label
 from heuristics.labelled import LabelledRank
 from heuristics.layout import infer, infer_views
@@ -124,6 +124,14 @@ def test_a_step_with_calls_of_unknown_kind_rules_nothing_out(tmp_path: Path) -> 
     assert degrees(infer_views([unnamed]).layout) == (None,) * 5
     forward_only = replace(one, has_backward=False)
     assert degrees(infer_views([forward_only]).layout) == (None,) * 5
+
+
+def test_one_name_for_every_primitive_leaves_all_open_and_says_so(tmp_path: Path) -> None:
+    found = infer(job(tmp_path, "megatron", "tp2-dp2", writing=Writing(library="rccl"))).layout
+    assert degrees(found) == (None,) * 5
+    reason = found.dimensions["tp"].against[0]
+    assert "calls are kernels of one name for every primitive: they end together on groups of 2" in reason
+    assert "give traces that record collectives, or an NCCL log" in reason
 
 
 def test_a_summary_keeps_the_times(tmp_path: Path) -> None:
