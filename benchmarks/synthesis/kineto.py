@@ -13,6 +13,7 @@ from typing import Any
 
 from benchmarks.synthesis.names import block_of, kernel_name
 from benchmarks.synthesis.program import AUTOGRAD, COMPUTE, Kernel, Launch, Message, Program
+from benchmarks.synthesis.scatter import clock_us
 from benchmarks.synthesis.simulate import Done, Range, Timeline
 from benchmarks.synthesis.spec import Spec, Writing
 
@@ -39,8 +40,9 @@ class Writer:
         self.spec, self.program, self.timeline, self.writing = spec, program, timeline, writing
         self.rank = program.rank
         self.device = self.rank % spec.gpus_per_node
-        host = self.rank // spec.gpus_per_node  # clocks differ between hosts, not within one
+        host = self.rank // spec.gpus_per_node  # NTP keeps hosts this close; processes of one host are much closer
         self.offset_us = random.Random(f"{spec.seed}:clock:{host}").uniform(-1500.0, 1500.0) if host else 0.0
+        self.offset_us += clock_us(spec.seed, spec.name(), self.rank)
         self.pid = 30_000 + 97 * self.rank
         self.tids = {"main": self.pid, AUTOGRAD: self.pid + 411}
         self.ids = itertools.count(1)

@@ -1,8 +1,9 @@
 """When everything happens: programs of many ranks run against each other.
 
 CPU threads launch and run ahead; streams run what they are given in order; a collective starts on a rank when its
-stream and the work it depends on are done, and ends on all ranks a transfer time after the last of them has started. A
-rank whose partner is not simulated waits for a drawn time instead: a few ranks of a very large job cost a few ranks.
+stream and the work it depends on are done, and ends on all ranks a transfer time after the last of them has started, or
+a little later (`scatter`). A rank whose partner is not simulated waits for a drawn time instead: a few ranks of a very
+large job cost a few ranks.
 """
 
 from __future__ import annotations
@@ -31,10 +32,13 @@ from benchmarks.synthesis.program import (
     Synchronize,
     Wait,
 )
+from benchmarks.synthesis.scatter import Lateness, lateness
 from benchmarks.synthesis.spec import Spec
 
 KERNEL_CPU_US, LAUNCH_CPU_US, QUEUE_US = 7.0, 60.0, 9.0
 """CPU time of an operator with one launch; of a collective call; from launch to start on an idle stream."""
+DISPATCH = "deep_ep::"
+"""What kernels of expert dispatch are called."""
 EVENT_US = 1.0
 """From the end of what a stream waits for to the start of what waits."""
 
@@ -117,7 +121,7 @@ class Simulator:
         self.spec, self.links = spec, links
         self.ranks = {r: _Rank(p, random.Random(f"{spec.seed}:{r}")) for r, p in programs.items()}
         self.meetings: dict[Key, _Meeting] = {}
-        self.settled: dict[Key, float] = {}
+        self.settled: dict[Key, tuple[float, Lateness]] = {}  # when the first can end it, and how late the others do
         self.present: dict[tuple[str, int], int] = {}  # group -> how many of its ranks are simulated
         self.waiting: dict[Key, list[_Rank]] = defaultdict(list)
         self.ready = deque(self.ranks.values())
@@ -227,12 +231,12 @@ class Simulator:
         ready = max(ready, rank.tail[stream], rank.tail[COMPUTE] if op.waits_compute else 0.0)
         cpu = LAUNCH_CPU_US * (0.6 + 0.4 * len(op.messages))
         rank.launched[place] = self._record(rank, op, stream, ready, ready, cpu)
-        keys = [self._meet(rank, message, ready) for message in op.messages]
+        keys = [self._meet(rank, message, ready, op.kernel) for message in op.messages]
         rank.open_keys[place] = keys
         rank.pending[stream] = place
         return True
 
-    def _meet(self, rank: _Rank, message: Message, ready: float) -> Key:
+    def _meet(self, rank: _Rank, message: Message, ready: float, kernel: str | None) -> Key:
         """Register at a collective or message; settle it when all who are simulated have come."""
         me, group = rank.program.rank, message.group
         if message.peer is None:
@@ -251,7 +255,7 @@ class Simulator:
             meeting = self.meetings[key] = _Meeting(expected)
         meeting.ready[me] = ready
         if len(meeting.ready) == expected:
-            self._settle(key, meeting, message)
+            self._settle(key, meeting, message, kernel)
         return key
 
     def _present(self, group: Group) -> int:
@@ -261,14 +265,15 @@ class Simulator:
             self.present[name] = sum(rank in members for rank in self.ranks)
         return self.present[name]
 
-    def _settle(self, key: Key, meeting: _Meeting, message: Message) -> None:
-        chance = random.Random(f"{self.spec.seed}:{key}").random()
+    def _settle(self, key: Key, meeting: _Meeting, message: Message, kernel: str | None) -> None:
+        drawn = random.Random(f"{self.spec.seed}:{key}")
+        chance = drawn.random()
         last = max(meeting.ready.values())
         people = 2 if message.peer is not None else message.group.size
         if meeting.expected < people:
             last -= self.links.absent_wait_us * log(1.0 - chance)
-        us = self.links.transfer_us(message, next(iter(meeting.ready)))
-        self.settled[key] = last + us * (0.94 + 0.16 * (chance * 1024 % 1.0))
+        us = self.links.transfer_us(message, next(iter(meeting.ready))) * (0.94 + 0.16 * (chance * 1024 % 1.0))
+        self.settled[key] = last + us, lateness(message, us, DISPATCH in (kernel or ""), drawn)
         del self.meetings[key]
         self.ready.extend(self.waiting.pop(key, ()))
 
@@ -276,15 +281,19 @@ class Simulator:
         """When a launch was over, or None while that is open."""
         if place in rank.ends:
             return rank.ends[place]
-        latest = 0.0
+        settled = []
         for key in rank.open_keys[place]:
-            end = self.settled.get(key)
-            if end is None:
+            if key not in self.settled:
                 self.missing = key
                 return None
-            latest = max(latest, end)
+            settled.append(self.settled[key])
         done = rank.launched[place]
-        done.end_us = max(latest + rank.noise.uniform(0.0, 1.5), done.start_us + 2.0)
+        assert isinstance(done.operation, Launch)
+        latest = max(
+            end + late.of(message, rank.program.rank, rank.noise)
+            for (end, late), message in zip(settled, done.operation.messages, strict=True)
+        )
+        done.end_us = max(latest, done.start_us + 2.0)
         rank.ends[place] = done.end_us
         return done.end_us
 

@@ -152,7 +152,10 @@ JOBS = [("torch", "dp4"), ("torchtitan", "dp4"), ("megatron", "tp2-pp2-dp2"), ("
 def test_transfers_on_links_of_known_speed_are_predicted(
     tmp_path_factory: pytest.TempPathFactory, framework: str, layout: str
 ) -> None:
-    """The synthetic links: 300 GB/s and 12 µs inside a node, each call 0.94 to 1.10 times that, 1.02 on average."""
+    """The synthetic links: 300 GB/s and 12 µs inside a node, each call 0.94 to 1.10 times that, 1.02 on average.
+
+    Members end a call up to a third of that later than the first, 4 % on average.
+    """
     folder = tmp_path_factory.getbasetemp()
     own = folder / "links.yaml"
     own.write_text(
@@ -165,7 +168,7 @@ def test_transfers_on_links_of_known_speed_are_predicted(
         if seen is None or item.transfer_us is None or item.dim == "control":
             continue
         # Of messages of a launch that waits for several, a part of the transfer counts as waiting for the last.
-        assert item.transfer_us == pytest.approx(seen, rel=0.15 if item.dim == "pp" else 0.06), item.dim
+        assert item.transfer_us == pytest.approx(seen, rel=0.15 if item.dim == "pp" else 0.1), item.dim
         assert item.lower_bound_us is not None
         assert item.predicted_us is not None
         assert item.lower_bound_us <= item.predicted_us
