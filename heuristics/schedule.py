@@ -86,6 +86,9 @@ def _simple(
     if len(names) > 1 or micro is None:
         return None
     name = names.pop() if names else None
+    if name == "gpipe" and micro % (pipeline_ranks or 1) == 0 and all(p.position == "middle" for _, p in seen):
+        reason = f"a rank between first and last cannot tell {micro} microbatches from fewer over several chunks"
+        return Schedule(None, None, None, stages, (f"{reason}; give the trace of the first stage",))
     if name == "1f1b":
         reason = f"passes alternate after a warm-up on {micro} microbatches: 1F1B"
     elif name == "gpipe":
@@ -102,7 +105,7 @@ def _interleaved(
 
     Source: Narayanan et al. 2021, section 2.2.2; the hand-over between chunks wraps around to the first rank.
     """
-    ends = [p for view, p in seen if _at_an_end(view.rank, pipeline_ranks, stages)]
+    ends = [p for view, p in seen if _at_an_end(view.rank, p, pipeline_ranks, stages)]
     solved = {_solve(p.sends, p.backward_passes) for p in ends} - {None}
     if len(solved) == 1:
         micro, virtual = solved.pop() or (0, 0)
@@ -126,11 +129,16 @@ def _solve(sends: int, backward_passes: int) -> tuple[int, int] | None:
     return (micro, virtual) if virtual > 1 else None
 
 
-def _at_an_end(rank: int, pipeline_ranks: int | None, stages: Mapping[int, int]) -> bool:
-    if pipeline_ranks == 2:
-        return True
-    stage = stages.get(rank)
-    return stage is not None and pipeline_ranks is not None and stage in (0, pipeline_ranks - 1)
+def _at_an_end(rank: int, seen: Passes, pipeline_ranks: int | None, stages: Mapping[int, int]) -> bool:
+    """Whether a rank is the first or the last: by its stage, or as the hand-over between chunks wraps around to it."""
+    if pipeline_ranks is None or pipeline_ranks == 2:
+        return pipeline_ranks == 2
+    if rank in stages:
+        return stages[rank] in (0, pipeline_ranks - 1)
+    if seen.previous is None or seen.following is None:
+        return False
+    near, far = sorted(abs(peer - rank) for peer in (seen.previous, seen.following))
+    return far == (pipeline_ranks - 1) * near
 
 
 def _stages(seen: Sequence[tuple[RankView, Passes]], pipeline_ranks: int | None) -> Mapping[int, int]:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from heuristics.dimensions.claim import count, elements, of
+from heuristics.dimensions.claim import count, elements, of, per_step
 from heuristics.dimensions.order import all_after, pieces_before
 
 if TYPE_CHECKING:
     from heuristics.dimensions.claim import Claim
     from heuristics.view import Family, RankView
+
+REGATHERED = 0.5
+"""Gathers in backward per reduction of a unit: one where parameters are freed after forward, fewer where the last units
+or the last microbatch keep theirs, none where they are kept."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,7 @@ def _scattered(view: RankView, scatters: list[Family], gathers: list[Family]) ->
     scattered = _calls_by_size(scatters)
     gathered = _calls_by_size(gathers)
     shared = scattered.keys() & gathered.keys()
-    again = {size for size in shared if gathered[size] > 1.5 * scattered[size]}
+    again = {size for size in shared if _gathered_again(scatters, gathers, size)}
     if again:
         example = max(again)
         ratio = count(gathered[example] / scattered[example])
@@ -68,6 +72,18 @@ def _scattered(view: RankView, scatters: list[Family], gathers: list[Family]) ->
     if not shared:
         return Sharding(3, (3,), "parameters are gathered before use in other pieces than gradients are reduced in")
     return _gathered_once(scatters, gathers)
+
+
+def _gathered_again(scatters: list[Family], gathers: list[Family], size: int) -> bool:
+    """Whether units of a size are gathered in backward as well, for half of their gradients at least.
+
+    Gradients may be reduced once for several microbatches (``no_sync``), each of which gathers for its forward: only
+    where no reduction is known to lie in backward does the number of gathers decide.
+    """
+    gathered, scattered = (per_step(f for f in side if f.size == size) for side in (gathers, scatters))
+    if not any(f.backward for f in scatters):
+        return gathered >= (1 + REGATHERED) * scattered
+    return sum(f.backward for f in gathers if f.size == size) >= REGATHERED * scattered
 
 
 def _late(view: RankView, scatters: list[Family], gathers: list[Family]) -> bool:

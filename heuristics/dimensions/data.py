@@ -116,8 +116,7 @@ def _scattered(view: RankView, group: int, scatters: list[Family], gathers: list
                 tests.append(Test(STRONG, sentence))
     tests += _tensor_tests(scatters, gathers)
     parameters = [f for f in gathers if f.size in scattered or not scattered & gathered]
-    claimed = indices(scatters) | indices(f for f in parameters if _is_parameter_gather(f, scatters))
-    return Claim("dp", "gradient_scatter", group, claimed, tuple(tests), MappingProxyType({}))
+    return Claim("dp", "gradient_scatter", group, indices(scatters + parameters), tuple(tests), MappingProxyType({}))
 
 
 def _unsized_tests(view: RankView, scatters: list[Family], gathers: list[Family]) -> list[Test]:
@@ -148,12 +147,6 @@ def _regathered(view: RankView, group: int, gathers: list[Family]) -> list[Claim
     members = view.group(group).size
     said = f"units are gathered again in backward, from {members} ranks: parameters are freed to a smaller group"
     return [Claim("dp", "parameter_regather", group, indices(again), (Test(SURE, said),), MappingProxyType({}))]
-
-
-def _is_parameter_gather(gather: Family, scatters: list[Family]) -> bool:
-    """A gather belongs to the parameters unless it repeats, within one size, more often than gradients come back."""
-    same = sum(f.calls_per_step for f in scatters if f.size == gather.size)
-    return not same or gather.calls_per_step <= 3 * same
 
 
 def _tensor_tests(reduces: list[Family], gathers: list[Family]) -> list[Test]:

@@ -20,6 +20,11 @@ FOUR_PER_ATTENTION = 1 / 3
 """Share of exchanges with attention before them: a quarter where q, k, v and the output of a layer are exchanged, a
 half where tokens go to experts and back. This lies between."""
 
+MIN_SHARE_CALLS = 12
+"""Fewer exchanges have no share of their own. Of n exchanges with experts, forward and backward, n/2 - 2 have attention
+between them and the one before: not the first, nor the one after forward turns into backward. (n/2 - 2)/(n - 1) lies
+above `FOUR_PER_ATTENTION` from 12 on."""
+
 
 def positions(view: RankView, families: frozenset[int]) -> npt.NDArray[np.int64]:
     """Where in `RankView.sequence` the calls of some families stand."""
@@ -108,7 +113,7 @@ def begins_after_attention(view: RankView, families: frozenset[int]) -> bool | N
 def attention_share(view: RankView, families: frozenset[int]) -> float | None:
     """Share of the calls of some families that have attention since the one before; None for too few calls."""
     since = attention_since(view, families)[1:]
-    return float((since > 0).mean()) if len(since) >= MIN_PAIRED_CALLS - 1 and view.attention_before.any() else None
+    return float((since > 0).mean()) if len(since) >= MIN_SHARE_CALLS - 1 and view.attention_before.any() else None
 
 
 def attention_since(view: RankView, families: frozenset[int]) -> npt.NDArray[np.int64]:

@@ -162,8 +162,10 @@ def simple_schedule(
     Returns:
         The schedule, the microbatches, and the number of ranks behind this one (1F1B runs that many forward passes
         ahead); each None if the order does not tell. With no more microbatches than warm-up passes the two schedules
-        coincide on a rank; 1F1B never runs ahead by more than the pipeline is long, and not at all on the last rank.
+        coincide on a rank; 1F1B never runs ahead by more than the pipeline is long, and not at all on the last rank: a
+        rank between that does has the messages of several chunks (Narayanan et al. 2021, section 2.2.2).
     """
+    order = _without_evaluation(order)
     forwards, backwards = order.count(FORWARD_PASS), order.count(BACKWARD_PASS)
     if not forwards or forwards != backwards:
         return None, None, None
@@ -171,9 +173,15 @@ def simple_schedule(
     if lead == forwards:
         longest = 1 if position == "last" else pipeline_ranks
         return ("gpipe" if longest is not None and forwards > longest else None), forwards, None
-    if order == "F" * lead + "BF" * (forwards - lead) + "B" * lead:
+    if order == "F" * lead + "BF" * (forwards - lead) + "B" * lead and lead <= (pipeline_ranks or lead):
         return "1f1b", forwards, 0 if position == "last" else lead - 1
     return None, None, None
+
+
+def _without_evaluation(order: str) -> str:
+    """The passes of training: forward passes after the last backward pass of a step have none of their own."""
+    trained = order.rstrip(FORWARD_PASS)
+    return trained or order
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from heuristics.dimensions.claim import (
     FAIR,
     STRONG,
@@ -32,6 +34,9 @@ MIN_LAYER_CALLS = 8
 
 LARGE = 0.1
 """A payload of this share of the largest tensor of the rank is no vector of statistics."""
+
+IN_TURN = 0.9
+"""Share of all-reduces that alternate with attention as two per layer do; a window may cut a layer or two."""
 
 MIN_INFERENCE_CALLS = 2
 """Two all-reduces per layer (attention output, MLP output): fewer show no layer."""
@@ -222,13 +227,21 @@ def _received_slices(view: RankView, group: int, tensors: list[Family]) -> list[
 
 
 def _per_attention(view: RankView, reduces: list[Family]) -> Test | None:
-    """Two all-reduces for each attention, in turn: its output and that of the MLP after it."""
+    """Two all-reduces for each attention, in turn: its output and that of the MLP after it.
+
+    A third starts or ends a pass over all layers: that of the vocabulary. Passes are not looked for where gradients may
+    be among the calls.
+    """
     since = attention_since(view, indices(reduces))
     if len(since) < MIN_LAYER_CALLS:
         return None
-    between = since[1:] > 0
-    turns = float((between[1:] != between[:-1]).mean())
-    if turns < 0.9:
+    apart = np.diff(np.flatnonzero(since > 0))
+    two, three = (float((apart == calls).mean()) if len(apart) else 0.0 for calls in (2, 3))
+    if view.has_backward is False:
+        in_turn = two >= three and two + three >= IN_TURN
+    else:
+        between = since[1:] > 0
+        in_turn = float((between[1:] != between[:-1]).mean()) >= IN_TURN
+    if not in_turn:
         return None
-    sentence = f"attention runs before every second of {len(since)} all-reduces: two per layer"
-    return Test(STRONG, sentence)
+    return Test(STRONG, f"attention runs before every second of {len(since)} all-reduces: two per layer")

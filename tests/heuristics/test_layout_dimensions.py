@@ -45,6 +45,32 @@ def test_units_gathered_once_and_kept_are_stage_two() -> None:
     assert infer_views([rank(named, [group(0, 1, 2, 3)], world=4)]).layout.zero_stage == 2
 
 
+def accumulating_fsdp_step(layers: int, micro: int, *, reshard: bool) -> list:
+    """FSDP2 that keeps gradients to itself (`set_requires_gradient_sync(False)`) on all microbatches but the last."""
+    unit = gather(UNIT, "F", op="_allgather_base", ndim=1)
+    again = [replace(unit, phase="B")] if reshard else []
+    quiet = [unit, *[unit] * (layers - 1), *again * layers]
+    last = [*[unit] * layers, *[*again, scatter(UNIT, "B", op="_reduce_scatter_base", ndim=1)] * layers]
+    return quiet * (micro - 1) + last
+
+
+@pytest.mark.parametrize(("reshard", "stage"), [(True, 3), (False, 2)])
+@pytest.mark.parametrize("micro", [2, 4, 16])
+def test_gathers_of_many_microbatches_show_the_stage_by_their_phase(micro: int, reshard: bool, stage: int) -> None:
+    calls = accumulating_fsdp_step(4, micro, reshard=reshard)
+    layout = infer_views([rank(calls, [group(0, 1, 2, 3)], world=4)]).layout
+    assert (layout.tp, layout.cp, layout.dp, layout.zero_stage) == (1, 1, 4, stage)
+
+
+def test_a_pipeline_gathers_units_for_every_microbatch_and_scatters_once() -> None:
+    """FSDP2 inside a stage of GPipe: gathered for each forward, once for all backwards, reduced after the last."""
+    forward = [gather(UNIT, "F", group=1, ndim=1), send(A, 2, "F")] * 4
+    backward = [recv(A, 2), gather(UNIT, "B", group=1, ndim=1), *[recv(A, 2, autograd=True)] * 3]
+    calls = [*forward, *backward, scatter(UNIT, "B", group=1, ndim=1)]
+    layout = infer_views([rank(calls, [group(0, 2), group(0, 1)], world=4)]).layout
+    assert (layout.pp, layout.dp, layout.zero_stage) == (2, 2, 3)
+
+
 def test_stage_is_null_when_nothing_tells_a_kept_unit_from_an_early_optimizer_gather() -> None:
     layout = infer_views([rank(fsdp_step(4, reshard=False), [group(0, 1)], world=2)]).layout
     assert layout.zero_stage is None
@@ -59,6 +85,18 @@ def test_gather_after_the_last_reduction_is_a_sharded_optimizer() -> None:
 def test_activations_reduced_in_both_phases_are_tensor_parallelism_not_buckets() -> None:
     calls = [reduce(A, "F")] * 8 + [reduce(A, "B")] * 8
     layout = infer_views([rank(calls, [group(0, 1)], world=2)]).layout
+    assert (layout.tp, layout.dp, layout.sequence_parallel) == (2, 1, False)
+
+
+@pytest.mark.parametrize("layers", [3, 40])
+def test_passes_of_inference_over_more_and_more_tokens_are_tensor_parallelism(layers: int) -> None:
+    """Vocabulary-parallel embedding, then two all-reduces a layer; no pass has as many tokens as the one before."""
+    passes = [
+        [reduce(n * 512, "?"), *[reduce(n * 512, "?", attention=1), reduce(n * 512, "?")] * layers] for n in (8, 9, 10)
+    ]
+    view = rank([call for one in passes for call in one], [group(0, 1)], world=2)
+    layout = infer_views([view]).layout
+    assert not view.has_backward
     assert (layout.tp, layout.dp, layout.sequence_parallel) == (2, 1, False)
 
 
@@ -110,6 +148,21 @@ def test_exchanges_before_attention_are_ulysses_and_after_it_experts() -> None:
     moe = [exchange(A, "F", attention=1), exchange(A, "F")] * 2 + [exchange(A, "B")] * 4
     experts = infer_views([rank(moe + sync, [group(0, 1)], world=2)]).layout
     assert (experts.cp, experts.ep, experts.dp) == (1, 2, 2)
+
+
+def padded_experts(layers: int) -> list:
+    """Tokens to experts and back in every layer, and their gradients; attention before each layer's two."""
+    forward = [exchange(A, "F", attention=1), exchange(A, "F")] * layers
+    backward = [exchange(A, "B", attention=int(n > 0 and n % 2 == 0)) for n in range(2 * layers)]
+    return forward + backward
+
+
+@pytest.mark.parametrize("layers", [2, 3, 8])
+def test_padded_exchanges_of_few_layers_are_not_taken_for_attention(layers: int) -> None:
+    calls = [*padded_experts(layers), reduce(UNIT, "O")]
+    view = replace(rank(calls, [group(0, 1)], world=2), steps_marked=False, runs_experts=True)
+    layout = infer_views([view]).layout
+    assert (layout.cp, layout.ep, layout.dp) == (1, 2, 2)
 
 
 def test_uneven_exchanges_are_experts_inside_the_data_parallel_ranks() -> None:

@@ -60,6 +60,9 @@ def test_a_middle_stage_alone_knows_its_place() -> None:
         ("FFBFBFBB", "first", 2, ("1f1b", 4, 1)),
         ("FBFBFBFB", "last", 2, ("1f1b", 4, 0)),
         ("FBFFBB", "middle", 4, (None, None, None)),
+        ("FFBFBFBB" + "FFFF", "first", 2, ("1f1b", 4, 1)),  # evaluation after the step's last backward
+        ("FBFBFB" + "FF", "last", 3, ("1f1b", 3, 0)),
+        ("FFFFFF" + "BF" * 6 + "B" * 6, "middle", 3, (None, None, None)),  # 2 chunks of 6: further ahead than 1F1B goes
     ],
 )
 def test_order_of_passes(order: str, position: str, ranks: int, expected: tuple) -> None:
@@ -74,6 +77,56 @@ def test_chunks_per_rank_follow_from_messages_and_passes() -> None:
     assert sum(bool(c.autograd) for c in calls) == 2 * 3
     layout = infer_views([rank(calls, [group(0, 1)], world=2)]).layout
     assert (layout.virtual_stages, layout.microbatches) == (3, 2)
+
+
+def interleaved(stage: int, stages: int, micro: int, chunks: int) -> list:
+    """Messages of one rank of interleaved 1F1B (Megatron-LM, `forward_backward_pipelining_with_interleaving`)."""
+    last = stages * chunks - 1
+    following, previous = (stage + 1) % stages, (stage - 1) % stages
+    calls = []
+
+    def at(number: int, *, backward: bool) -> int:
+        chunk = number % (stages * chunks) // stages
+        return stage + stages * (chunks - 1 - chunk if backward else chunk)
+
+    def forward(number: int) -> None:
+        part = at(number, backward=False)
+        calls.extend([recv(A, previous)] if part else [])
+        calls.extend([send(A, following)] if part < last else [])
+
+    def backward(number: int) -> None:
+        part = at(number, backward=True)
+        calls.extend([recv(A, following)] if part < last else [])
+        calls.extend([send(A, previous, autograd=True)] if part else [])
+
+    total = micro * chunks
+    warm = min(total, 2 * (stages - stage - 1) + (chunks - 1) * stages)
+    for number in range(warm):
+        forward(number)
+    for number in range(total - warm):
+        forward(warm + number)
+        backward(number)
+    for number in range(total - warm, total):
+        backward(number)
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("stage", "expected"), [(1, (3, None, None, None)), (2, (3, "interleaved_1f1b", 6, 2))], ids=["middle", "last"]
+)
+def test_chunks_of_a_rank_are_not_taken_for_microbatches(stage: int, expected: tuple) -> None:
+    """The rank in the middle of three sends and receives as if it had one chunk and twice the microbatches."""
+    view = rank(interleaved(stage, 3, 6, 2), [group(0, 1, 2)], world=3, number=stage)
+    layout = infer_views([view]).layout
+    assert (layout.pp, layout.pp_schedule, layout.microbatches, layout.virtual_stages) == expected
+
+
+def test_middle_stages_cannot_tell_gpipe_from_chunks_that_all_run_forward_first() -> None:
+    """Four microbatches in two chunks over four stages, all ahead of the first backward pass, or eight in one."""
+    calls = [recv(A, 0), send(A, 2)] * 8 + [recv(A, 2), send(A, 0, autograd=True)] * 8
+    layout = infer_views([rank(calls, [group(0, 1, 2, 3)], world=4, number=1)]).layout
+    assert (layout.pp, layout.pp_schedule, layout.microbatches) == (4, None, None)
+    assert "give the trace of the first stage" in " ".join(layout.dimensions["pp"].evidence)
 
 
 @pytest.mark.parametrize(
