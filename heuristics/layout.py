@@ -11,6 +11,8 @@ import numpy as np
 
 from heuristics.declared import declared_dims, declared_layout
 from heuristics.degrees import Degree, Degrees, degrees
+from heuristics.dimensions.claim import of
+from heuristics.dimensions.data import SAME_ELEMENTS, one_pass
 from heuristics.dimensions.p2p import marked_off_mesh
 from heuristics.guess import model_guess
 from heuristics.members import alternatives, merged_groups, open_dimensions, unexplained_share
@@ -172,7 +174,21 @@ def _sharding(seen: Sequence[Seen], found: Degrees, plan: Schedule, undecided: M
     if stage is not None and stage.stage == 0 and "all_gather" in undecided.get("dp", ""):
         reason = f"{undecided['dp']} calls per step are unexplained and may bring parameters back"
         return Sharding(None, (0, 1, 2), reason)
+    if stage is not None and stage.stage == 0 and any(not s.view.steps and _gathers_beside(s) for s in seen):
+        reason = "steps are not found, and as many elements as the gradients have are gathered among the reductions"
+        return Sharding(None, (0, 1, 2), reason)
     return stage
+
+
+def _gathers_beside(s: Seen) -> bool:
+    """Whether gathers that no claim covers may bring back the parameters whose gradients are all-reduced."""
+    if s.axes.dense is None or s.axes.dense.kind != "gradient_reduce":
+        return False
+    claimed = {index for claim in s.roles.accepted for index in claim.families}
+    gathers = of([f for f in s.view.on_group(s.axes.dense.group) if f.index not in claimed], "all_gather")
+    reduces = of([f for f in s.view.families if f.index in s.axes.dense.families], "all_reduce", "reduce")
+    gathered, parameters = one_pass(gathers), one_pass(reduces)
+    return gathered > 0 and abs(gathered - parameters) <= SAME_ELEMENTS * parameters
 
 
 def _claimed_sharding(seen: Sequence[Seen], found: Degrees, plan: Schedule) -> Sharding | None:

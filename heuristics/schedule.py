@@ -89,6 +89,9 @@ def _simple(
     if name == "gpipe" and micro % (pipeline_ranks or 1) == 0 and all(p.position == "middle" for _, p in seen):
         reason = f"a rank between first and last cannot tell {micro} microbatches from fewer over several chunks"
         return Schedule(None, None, None, stages, (f"{reason}; give the trace of the first stage",))
+    if name == "1f1b" and all(not view.steps and p.position == "last" for view, p in seen):
+        reason = f"the last stage alternates {micro} passes without a pause, and nothing says where a step ends"
+        return Schedule(name, None, 1, stages, (f"{reason}; give the trace of another stage",))
     if name == "1f1b":
         reason = f"passes alternate after a warm-up on {micro} microbatches: 1F1B"
     elif name == "gpipe":

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 from heuristics.dimensions.claim import count, elements, of, per_step
 from heuristics.dimensions.order import all_after, pieces_before
+from heuristics.view import OPTIMIZER
 
 if TYPE_CHECKING:
     from heuristics.dimensions.claim import Claim
     from heuristics.view import Family, RankView
 
 REGATHERED = 0.5
-"""Gathers in backward per reduction of a unit: one where parameters are freed after forward, fewer where the last units
-or the last microbatch keep theirs, none where they are kept."""
+"""Gathers after forward per reduction of a unit: one where parameters are freed after forward, fewer where the last
+units or the last microbatch keep theirs, none where they are kept."""
 
 
 @dataclass(frozen=True)
@@ -75,15 +76,18 @@ def _scattered(view: RankView, scatters: list[Family], gathers: list[Family]) ->
 
 
 def _gathered_again(scatters: list[Family], gathers: list[Family], size: int) -> bool:
-    """Whether units of a size are gathered in backward as well, for half of their gradients at least.
+    """Whether units of a size are gathered once more after forward, for half of their gradients at least.
 
     Gradients may be reduced once for several microbatches (``no_sync``), each of which gathers for its forward: only
-    where no reduction is known to lie in backward does the number of gathers decide.
+    where no reduction is known to lie in backward does the number of gathers alone decide.
     """
-    gathered, scattered = (per_step(f for f in side if f.size == size) for side in (gathers, scatters))
+    own = [f for f in gathers if f.size == size]
+    scattered = per_step(f for f in scatters if f.size == size)
+    if per_step(own) < (1 + REGATHERED) * scattered:
+        return False
     if not any(f.backward for f in scatters):
-        return gathered >= (1 + REGATHERED) * scattered
-    return sum(f.backward for f in gathers if f.size == size) >= REGATHERED * scattered
+        return True
+    return sum(f.backward + f.by_phase[OPTIMIZER] for f in own) >= REGATHERED * scattered
 
 
 def _late(view: RankView, scatters: list[Family], gathers: list[Family]) -> bool:

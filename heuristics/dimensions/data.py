@@ -30,6 +30,9 @@ STATISTICS_ELEMENTS = 1024
 STATISTICS_SHARE = 0.02
 """... and they are a small share of the largest tensor that the same rank communicates."""
 
+SAME_ELEMENTS = 0.02
+"""Gathered buckets are padded to a multiple of the ranks, so parameters may have a little more than their gradients."""
+
 RARE = 0.1
 """Calls of unknown size that are fewer than this, per reduction of gradients, are no tensor of every unit."""
 
@@ -177,13 +180,13 @@ def _reduced(
         tests.append(Test(WEAK, f"{said} is reduced once per step"))
     tests += _tensor_tests(reduces, [])
     claimed = indices(reduces)
-    total, parameters = elements(reduces), _parameters(reduces)
+    total, parameters = elements(reduces), one_pass(reduces)
     elsewhere = _gathers_on_other_streams(view, group)
     for kind, late in (("gathered", gathers), ("gathered", elsewhere), ("broadcast", broadcasts)):
         amount = elements(late)
         if (
             amount
-            and abs(amount - parameters) <= 0.02 * parameters
+            and abs(amount - parameters) <= SAME_ELEMENTS * parameters
             and (after := _one_after_the_other(view, indices(late), indices(reduces))) is not None
         ):
             when = "after the last" if after else "before the first"
@@ -203,8 +206,8 @@ def _one_after_the_other(view: RankView, late: frozenset[int], reduces: frozense
     return False if all_after(view, reduces, late) else None
 
 
-def _parameters(reduces: list[Family]) -> int:
-    """Elements of one pass over the gradients: buckets that come back every microbatch count once."""
-    times = {round(f.calls_per_step) for f in reduces}
+def one_pass(calls: list[Family]) -> int:
+    """Elements of one pass over gradients or parameters: buckets that come back every microbatch count once."""
+    times = {round(f.calls_per_step) for f in calls}
     repeated = min(times) if times else 1
-    return round(elements(reduces) / max(repeated, 1))
+    return round(elements(calls) / max(repeated, 1))

@@ -102,10 +102,10 @@ def _in_pairs(view: RankView, families: frozenset[int]) -> bool:
 def begins_after_attention(view: RankView, families: frozenset[int]) -> bool | None:
     """Whether attention runs before the first call of the families in a step.
 
-    None where no attention is seen, or where steps are not marked: then any call may be the first.
+    None where no attention is seen, or where steps are not marked or not even found: then any call may be the first.
     """
     since = attention_since(view, families)
-    if not view.steps_marked or not len(since) or not view.attention_before.any():
+    if not view.steps or not view.steps_marked or not len(since) or not view.attention_before.any():
         return None
     return bool(since[0] > 0)
 

@@ -165,6 +165,24 @@ def test_padded_exchanges_of_few_layers_are_not_taken_for_attention(layers: int)
     assert (layout.cp, layout.ep, layout.dp) == (1, 2, 2)
 
 
+def test_the_first_exchange_of_a_window_says_nothing_where_no_step_is_found() -> None:
+    """The window opens in the middle of a layer, after its attention."""
+    step = [*padded_experts(4), reduce(UNIT, "O")]
+    view = replace(rank([replace(step[0], attention=0), *step[1:]], [group(0, 1)], world=2), steps=0)
+    layout = infer_views([view]).layout
+    assert layout.cp != 2
+    assert layout.ep != 1
+
+
+def test_reductions_and_gathers_of_several_steps_in_one_window_leave_the_stage_open() -> None:
+    """DeepSpeed's ZeRO-2, two microbatches: the same calls are stage 2 where a step is found."""
+    step = [reduce(UNIT, "B"), reduce(UNIT, "B"), gather(UNIT, "O")]
+    found = rank(step, [group(0, 1)], world=2)
+    assert infer_views([found]).layout.zero_stage == 2
+    lost = replace(rank(step * 3, [group(0, 1)], world=2), steps=0)
+    assert infer_views([lost]).layout.zero_stage is None
+
+
 def test_uneven_exchanges_are_experts_inside_the_data_parallel_ranks() -> None:
     counts = exchange(8, "F", dtype="int64")
     moe = [counts, exchange(A, "F", "uneven", attention=1), exchange(A, "F", "uneven")] * 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from heuristics.dimensions.pipeline import annotated, simple_schedule
@@ -119,6 +121,13 @@ def test_chunks_of_a_rank_are_not_taken_for_microbatches(stage: int, expected: t
     view = rank(interleaved(stage, 3, 6, 2), [group(0, 1, 2)], world=3, number=stage)
     layout = infer_views([view]).layout
     assert (layout.pp, layout.pp_schedule, layout.microbatches, layout.virtual_stages) == expected
+
+
+def test_a_last_stage_alone_does_not_count_the_microbatches_of_several_steps_as_one() -> None:
+    view = rank(one_f_one_b(3, 4, 5) * 3, [group(0, 1, 2, 3)], world=4, number=3)
+    layout = infer_views([replace(view, steps=0)]).layout
+    assert (layout.pp, layout.pp_schedule, layout.microbatches) == (4, "1f1b", None)
+    assert infer_views([view]).layout.microbatches == 15
 
 
 def test_middle_stages_cannot_tell_gpipe_from_chunks_that_all_run_forward_first() -> None:
