@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from analyzer.summary.columns import SPACED, Rows, one, packed, unpacked
-from heuristics.arrays import lists, numpy, valid
+from heuristics.arrays import list_parts, lists, numpy, valid
 from heuristics.view import compact
 from parsers import tables
 from parsers.columns import list_array
@@ -49,7 +49,7 @@ def unpacked_groups(rows: Rows, row: int) -> pa.Table:
     offsets, flat = lists(groups, "ranks")
     known = valid(groups.column("ranks"))
     members = [flat[begin:end] for begin, end in pairwise(offsets)]
-    first, count, step = numpy(spaced.flatten()).reshape(len(here), 3).T
+    first, count, step = numpy(list_parts(spaced)[1]).reshape(len(here), 3).T
     if (count != numpy(groups.column("size"))[here]).any():
         raise ValueError("a group has another number of ranks than it says")
     for place, begin, ranks, apart in zip(here.tolist(), first, count, step, strict=True):
