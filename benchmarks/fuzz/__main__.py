@@ -5,7 +5,7 @@
     python -m benchmarks.fuzz --minutes 600 --seed 7    a night
     python -m benchmarks.fuzz --seed 1 --only 4711      one mutant again, kept in --keep
 
-The exit code is 1 where anything broke; every file that did is kept.
+The exit code is 1 where anything broke; every file that did is kept. Ctrl-C or SIGTERM ends a run with its report.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
+import threading
 import time
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -65,10 +67,12 @@ def main() -> int:
         return _again(plan, asked)
     started = time.monotonic()
     tally = Tally()
+    ended = threading.Event()
+    for wanted in (signal.SIGINT, signal.SIGTERM):  # a job in the background ignores the first
+        signal.signal(wanted, lambda *_: ended.set())
+    print(f"{len(seeds)} seeds", flush=True)
     try:
-        _run(plan, tally, asked, started)
-    except KeyboardInterrupt:
-        print("interrupted")
+        _run(plan, tally, asked, started, ended)
     finally:
         shutil.rmtree(home, ignore_errors=True)
     text = report(tally, seeds, asked, time.monotonic() - started)
@@ -78,8 +82,8 @@ def main() -> int:
     return 1 if tally.faults else 0
 
 
-def _run(plan: Plan, tally: Tally, asked: argparse.Namespace, started: float) -> None:
-    """Chunk by chunk, until there are enough or the time is over."""
+def _run(plan: Plan, tally: Tally, asked: argparse.Namespace, started: float, ended: threading.Event) -> None:
+    """Chunk by chunk, until there are enough, the time is over, or the user ends it."""
     at, end = asked.first, asked.first + asked.files
     until = started + 60 * asked.minutes if asked.minutes else None
     while until or at < end:
@@ -93,7 +97,7 @@ def _run(plan: Plan, tally: Tally, asked: argparse.Namespace, started: float) ->
                 print(
                     f"{tally.files} files, {len(tally.faults)} faults, {time.monotonic() - started:.0f} s", flush=True
                 )
-            if until and time.monotonic() > until:
+            if ended.is_set() or (until and time.monotonic() > until):
                 return
         at += CHUNK
 

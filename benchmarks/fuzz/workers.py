@@ -123,6 +123,7 @@ class _Child:
 
 def _work(pipe: Connection, plan: Plan, numbers: range) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     limit_memory(CHILD_BYTES)
     place = plan.folder / f"child{os.getpid()}"
     for number in numbers:
