@@ -16,6 +16,7 @@ from analyzer.job import roster
 from analyzer.reading.pool import from_bytes, start_method, to_bytes
 from analyzer.summary.columns import FOR_CALLS, FOR_LAYOUT, WITNESSES
 from analyzer.summary.file import read_table
+from analyzer.summary.notes import noted
 from analyzer.summary.table import calls_decide, origins_of, views_of
 from parsers.summary import is_summary
 
@@ -40,11 +41,15 @@ def views(paths: Sequence[str], options: Options) -> list[RankView] | None:
         InputError: a file is damaged, or they come from different jobs.
         InconclusiveError: a process that read some of them died.
     """
-    if not paths or options.change is not None or options.dask is not None or not all(map(is_summary, paths)):
+    if not paths or options.change is not None or options.dask is not None:
         return None
-    table = _read(paths, ("head", *WITNESSES, *FOR_LAYOUT), options.workers)
-    if any(table.column(name).null_count < table.num_rows for name in WITNESSES):
-        return None
+    table = noted(paths)
+    if table is None:
+        if not all(map(is_summary, paths)):
+            return None
+        table = _read(paths, ("head", *WITNESSES, *FOR_LAYOUT), options.workers)
+        if any(table.column(name).null_count < table.num_rows for name in WITNESSES):
+            return None
     kept = roster(origins_of(table)).keep
     found = views_of(table)
     if calls_decide(table, found):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from analyzer.render import whole_file
+from analyzer.summary import notes
 from analyzer.summary.columns import SCHEMA
 from parsers.errors import InputError
 from parsers.summary import KEY, VERSION
@@ -53,8 +54,12 @@ def write_tables(tables: Iterable[pa.Table], path: str | os.PathLike[str]) -> No
             column_encoding={path: "DELTA_BINARY_PACKED" for path, kind in leaves if _is_delta(kind)},
         ) as writer,
     ):
+        rows = 0
         for table in tables:
             writer.write_table(pa.Table.from_arrays(table.columns, schema=schema), row_group_size=RANKS_PER_GROUP)
+            rows += table.num_rows
+        if rows == 1:
+            writer.add_key_value_metadata({notes.KEY: notes.written(table)})
 
 
 def read_table(path: str, columns: Sequence[str] | None = None, *, threads: bool = True) -> pa.Table:
