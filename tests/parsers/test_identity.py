@@ -339,6 +339,25 @@ def test_declared_groups_in_every_layout(read_text: ReadText, layout: str, stran
 
 
 @pytest.mark.parametrize(
+    ("config", "names", "notes"),
+    [
+        ({"0": {"pg_size": 4}, "1": {"pg_size": 2}, "x": 5}, ["0", "1"], ()),  # by name
+        ('[{"pg_name": "0"}]', ["0"], ()),  # as text
+        (5, [], ()),
+        ([{"pg_name": "0"}, 5], ["0"], ("1 entries of pg_config cannot be read",)),
+    ],
+)
+def test_declared_groups_of_another_shape(
+    read_text: ReadText, config: Any, names: list[str], notes: tuple[str, ...]
+) -> None:
+    made = three_steps()
+    made.header["distributedInfo"]["pg_config"] = config
+    (trace,) = read_text(made.text())
+    assert trace.groups["name"].to_pylist() == names
+    assert trace.health.notes == notes
+
+
+@pytest.mark.parametrize(
     ("groups", "rank"),
     [
         ([], None),
