@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import signal
 import sys
@@ -81,6 +83,7 @@ class Commands(click.Group):
         extra |= {"standalone_mode": False, "prog_name": "analyze"}
         argv = list(sys.argv[1:] if args is None else args)
         _end_like_interrupted(signal.SIGTERM)
+        atexit.register(gc.freeze)  # looking for cycles when all memory goes at once is a tenth of a short run
         try:
             code = super().main(argv, **extra)
         except KeyboardInterrupt:

@@ -8,9 +8,12 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from analyzer.reporters.blocks import Section
 from parsers.errors import InputError
+
+if TYPE_CHECKING:
+    from analyzer.reporters.blocks import Section
 
 
 def render(report: Sequence[Section], title: str, form: str, output: str = "-") -> bytes:

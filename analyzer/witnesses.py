@@ -17,7 +17,6 @@ from heuristics.account import Account
 from heuristics.arrays import NULL, code_of, codes, ints
 from heuristics.columns import nullable
 from heuristics.groups import member
-from heuristics.joining import join
 from heuristics.links import Nodes, link_type
 from heuristics.view import compact
 from parsers import tables
@@ -64,6 +63,8 @@ def join_sources(read: Sequence[RankSummary]) -> Sources:
     formats = {rank.format for rank in read}
     if len(formats) < 2 and all(rank.log is None and rank.witness is None for rank in read):
         return Sources(tuple(read), given=tuple(read))
+    from heuristics.joining import join
+
     joined = join([_account(rank) for rank in read])
     main = {account.format for account in joined.traces}
     chosen, witnesses = iter(joined.traces), iter(joined.witnesses)  # each in the order in which it was given
