@@ -6,7 +6,6 @@ import os
 from typing import TYPE_CHECKING
 
 from analyzer.layout_doc import layout_document
-from analyzer.pipeline import Paths, analyze_with
 from analyzer.reading.views import views
 from heuristics.layout import infer_views
 from parsers.discover import expand
@@ -14,6 +13,7 @@ from parsers.discover import expand
 if TYPE_CHECKING:
     from analyzer.model import LayoutDoc
     from analyzer.options import Options
+    from analyzer.pipeline import Paths
 
 
 def layout_alone(paths: Paths, options: Options) -> LayoutDoc:
@@ -26,5 +26,7 @@ def layout_alone(paths: Paths, options: Options) -> LayoutDoc:
     ranks = views(found.paths, options)
     layout = infer_views(ranks).layout if ranks is not None else None
     if layout is None or layout.pp is None:  # a pipeline may still show in the times of all calls
+        from analyzer.pipeline import analyze_with
+
         return analyze_with(paths, options).layout
     return layout_document(layout)

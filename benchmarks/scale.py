@@ -50,8 +50,7 @@ def measure(kind: str, ranks: int, place: Path, workers: int) -> str:
     """A row of the table, and what is wrong with it; to be called in a fresh process."""
     import pyarrow.parquet  # noqa: F401  (not counted: it is imported once, however many ranks there are)
 
-    from analyzer.reading import views as _views  # noqa: F401
-    from heuristics import layout as _layout  # noqa: F401
+    from analyzer import layout_alone as _layout_alone  # noqa: F401
 
     marks = [_now()]
     if place.is_dir():
