@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from analyzer import __version__
-from analyzer.gate.against import against, per_token
+from analyzer.gate.against import INFERRED, against, per_token
 from analyzer.gate.attribution import Attribution, CollectiveChange, attribute, collective_changes
 from analyzer.gate.comparable import Difference, differences
 from analyzer.gate.limits import check_rule
@@ -74,8 +74,9 @@ def compare(baseline: Record | None, current: Record, policy: Policy | None = No
     notes = [] if baseline is None else _notes(baseline, current)
     if baseline is not None and not blocked:
         rows += per_token(baseline, current, policy) if divided else against(baseline, current, policy)
+    measured = baseline is None or any(_measured(row) for row in rows)
     rows = sorted((row for row in rows if row.level != "off"), key=_order)
-    verdict, reason = _verdict(rows, blocked, baseline)
+    verdict, reason = _verdict(rows, blocked, baseline, measured=measured)
     whole = baseline is not None and not blocked and not divided
     return Comparison(
         schema_version=SCHEMA_VERSION,
@@ -117,7 +118,14 @@ def _order(row: Row) -> tuple[bool, bool, bool, bool, float, bool, str]:
     )
 
 
-def _verdict(rows: Sequence[Row], blocked: Sequence[Difference], baseline: Record | None) -> tuple[str, str]:
+def _measured(row: Row) -> bool:
+    """Whether a row is about what a job did or was allowed, and not only about what kind of job it is."""
+    return row.kind == "budget" or not row.metric.startswith(("layout", *INFERRED))
+
+
+def _verdict(
+    rows: Sequence[Row], blocked: Sequence[Difference], baseline: Record | None, *, measured: bool
+) -> tuple[str, str]:
     failed = [row for row in rows if row.failed and row.level == "error"]
     if failed:
         more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
@@ -128,6 +136,8 @@ def _verdict(rows: Sequence[Row], blocked: Sequence[Difference], baseline: Recor
     if open_:
         more = f" and {len(open_) - 1} more" if len(open_) > 1 else ""
         return "inconclusive", f"{open_[0].metric}: {open_[0].why}{more}"
+    if not measured:
+        return "inconclusive", "neither calls nor times are recorded in these runs: there is nothing to compare"
     if baseline is None and not rows:
         return "pass", "there is nothing to check: neither a baseline nor a limit"
     warned = sum(row.failed for row in rows)

@@ -126,7 +126,7 @@ def _metrics(c: Comparison, most: int | None, everything: bool) -> Section:
         Column("per token" if c.per_token else "per step", right=True),
         Column("why", spare=1),
     ]
-    return Section("Metrics", lead, [Table(columns, [_row(row) for row in shown])])
+    return Section("Metrics", lead, [Table(columns, [_row(row) for row in shown])] if shown else [])
 
 
 def _tells(row: Row) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from analyzer.commands.gating import ALLOWED
@@ -11,6 +12,7 @@ from analyzer.gate.policy import Policy
 from analyzer.gate.record import LedgerBytes, ModelFacts
 from analyzer.gate.rows import Row
 from analyzer.gate.verdict import Comparison, compare
+from analyzer.reporters.comparison import comparison_sections
 from tests.analyzer.gate.runs import run, series
 
 FIVE = [100.0, 101, 102, 103, 104]
@@ -181,6 +183,18 @@ def test_parts_of_another_version_still_sum_to_the_step() -> None:
     assert found is not None
     assert [(p.name, p.difference_ns) for p in found.parts] == [("compute", 10), ("of old", -30)]
     assert found.step.difference_ns == -20
+
+
+def test_runs_that_record_neither_calls_nor_times_are_not_passed() -> None:
+    silent = msgspec.structs.replace(
+        run(FIVE), exact={"layout": None, "world_size": 4}, noisy={}, steps=[], anatomy_ns={}
+    )
+    found = compare(silent, silent)
+    assert (found.verdict, found.exit_code) == ("inconclusive", 3)
+    assert "nothing to compare" in found.reason
+    assert [row.metric for row in found.rows] == ["world_size"]
+    lines = [part for section in comparison_sections(found) if section.title == "Metrics" for part in section.parts]
+    assert lines == [], "no table without rows"
 
 
 LEDGER = [LedgerBytes(dim="tp", primitive="all_reduce", link="intra_node", predicted=450_000)]
