@@ -123,7 +123,7 @@ class CommTexts:
             "rank_start": integers([row.rank_start for row in rows]),
             "rank_stride": integers([row.rank_stride for row in rows]),
             "rank_arg": integers([row.rank_arg for row in rows]),
-            "is_async": np.fromiter((int(row.is_async) for row in rows), np.int8, len(rows)),
+            "is_async": np.fromiter((_flag(row.is_async) for row in rows), np.int8, len(rows)),
             "input_dims": self.lists["input_dims"].codes([row.input_dims for row in rows]),
             "input_types": self.lists["input_types"].codes([row.input_types for row in rows]),
             "concrete_inputs": self.lists["concrete_inputs"].codes([row.concrete_inputs for row in rows]),
@@ -133,6 +133,11 @@ class CommTexts:
 def _either(first: npt.NDArray[np.int64], second: list[int]) -> npt.NDArray[np.int64]:
     missing = first == NULL
     return np.where(missing, integers(second), first) if missing.any() else first
+
+
+def _flag(value: int | bool) -> int:
+    """0 or 1; what is neither says nothing, as -1 does."""
+    return int(value) if value in (0, 1) else -1
 
 
 def _signed(value: int) -> int:

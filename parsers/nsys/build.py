@@ -16,9 +16,10 @@ from parsers.kineto_comm import COMM_LAYERS
 from parsers.nsys.communicators import groups_of, hash_name
 from parsers.nsys.facts import Facts
 from parsers.nsys.functions import CALL, INIT
-from parsers.nsys.gpu import GpuRows, Launches, Owners
+from parsers.nsys.gpu import GpuRows, Launches
 from parsers.nsys.marks import MARK_KINDS, STEP, Sorted, sizes_of, steps
 from parsers.nsys.nvtx import Nvtx
+from parsers.nsys.owners import Owners
 from parsers.nsys.places import NsysWitness
 from parsers.nsys.seats import Part
 from parsers.nsys.shares import Shares

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from parsers.columns import NULL, whole_number
-from parsers.nsys.gpu import LAST_NS, PROCESS_SHIFT, THREAD_MASK
+from parsers.nsys.gpu import LAST_NS
+from parsers.nsys.owners import PROCESS_SHIFT, THREAD_MASK
 from parsers.nsys.schema import (
     CAPTURE,
     CUDA_DEVICES,

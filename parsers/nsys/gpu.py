@@ -13,16 +13,13 @@ import numpy.typing as npt
 
 from parsers.columns import NULL, Ints
 from parsers.nsys.conditions import Begins, Contains, Not, OneOf
+from parsers.nsys.owners import THREAD_MASK, Owners
 from parsers.nsys.schema import COPIES, FILLS, GRAPHS, KERNELS, RUNTIME
 from parsers.nsys.store import Block, Store
 
 GPU_KINDS = ("kernel", "memcpy", "memset", "other")
 KERNEL, COPY, FILL, OTHER = range(len(GPU_KINDS))
 
-PROCESS_SHIFT = 24
-"""A global id holds the thread in its lowest 24 bits, then the process, then the virtual machine and the hardware."""
-
-THREAD_MASK = (1 << PROCESS_SHIFT) - 1
 
 LONGEST_NS = 31 * 86_400 * 10**9
 """A duration beyond a month is no duration."""
@@ -68,27 +65,6 @@ _DENSE = 16
 
 Narrow = npt.NDArray[np.signedinteger[Any]]
 """Integers in as few bytes as they need; `wide` makes them int64 again."""
-
-
-class Owners:
-    """Numbers the processes of a report in order of first appearance: there are few, and rows are many."""
-
-    def __init__(self) -> None:
-        self.values: list[int] = []
-        self._numbers: dict[int, int] = {}
-
-    def numbers(self, global_ids: Ints) -> npt.NDArray[np.int16]:
-        """The number of the process in each global id (of a process or of a thread)."""
-        values, which = np.unique(global_ids >> PROCESS_SHIFT, return_inverse=True)
-        known = [self.number(value) for value in values.tolist()]
-        return np.array(known, np.int16)[which]
-
-    def number(self, value: int) -> int:
-        """The number of one process, given as its global id without the thread's bits."""
-        number = self._numbers.setdefault(value, len(self.values))
-        if number == len(self.values):
-            self.values.append(value)
-        return number
 
 
 @dataclass

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parsers.nsys.facts import RANK_SETTINGS, Facts
-from parsers.nsys.gpu import THREAD_MASK
+from parsers.nsys.owners import THREAD_MASK
 from parsers.nsys.places import Member
 from parsers.rank_identity import rank_from_path
 from parsers.tables import RankIdentity

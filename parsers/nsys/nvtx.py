@@ -15,7 +15,8 @@ from parsers.nsys import functions
 from parsers.nsys.conditions import AllOf, AnyOf, Begins, Condition, Contains, Not, OneOf
 from parsers.nsys.dynamic import add_dynamic, own_layouts
 from parsers.nsys.functions import PREFIXES, canonical, function_kind
-from parsers.nsys.gpu import PROCESS_SHIFT, THREAD_MASK, Owners, are_times
+from parsers.nsys.gpu import are_times
+from parsers.nsys.owners import PROCESS_SHIFT, THREAD_MASK, Owners
 from parsers.nsys.payload import FIELDS, Payloads
 from parsers.nsys.schema import DETAILS, NVTX
 from parsers.nsys.store import Block, Store, column
@@ -48,7 +49,7 @@ class Ranges:
     Attributes:
         start: ns.
         end: ns.
-        owner: number of the process (`parsers.nsys.gpu.Owners`).
+        owner: number of the process (`parsers.nsys.owners.Owners`).
         tid: number of the thread.
         name: number into ``names``.
         names: without what `emit_nvtx` adds.
@@ -73,7 +74,7 @@ class NcclRanges:
     Attributes:
         start: ns.
         end: ns; `NULL` where the range was not closed.
-        owner: number of the process (`parsers.nsys.gpu.Owners`).
+        owner: number of the process (`parsers.nsys.owners.Owners`).
         tid: number of the thread.
         kind: what `parsers.nsys.functions.function_kind` says.
         name: number into ``names``.

@@ -14,10 +14,11 @@ from parsers.nsys.build import Report, rank_trace
 from parsers.nsys.communicators import hash_name, log_of, members_of, with_log
 from parsers.nsys.dynamic import nccl_version
 from parsers.nsys.facts import Facts, captured_output, read_facts
-from parsers.nsys.gpu import THREAD_MASK, Owners, read_gpu, read_launches
+from parsers.nsys.gpu import read_gpu, read_launches
 from parsers.nsys.identity import Seat, identities
 from parsers.nsys.marks import sort_out
 from parsers.nsys.nvtx import NcclRanges, read_nccl, read_nvtx
+from parsers.nsys.owners import THREAD_MASK, Owners
 from parsers.nsys.places import Place
 from parsers.nsys.seats import find_seats
 from parsers.nsys.shares import divide
@@ -45,7 +46,7 @@ def read_store(store: Store, path: Path, name: str, file_bytes: int) -> list[Ran
     Raises:
         InputError: the report holds neither work of a GPU nor ranges of communication.
     """
-    owners = Owners()
+    owners = Owners(name)
     gpu = read_gpu(store, owners)
     launches = read_launches(store, gpu, owners)
     nvtx = read_nvtx(store, owners)
@@ -103,7 +104,7 @@ def read_places(store: Store, path: Path, name: str) -> list[Place]:
     Returns:
         One entry per rank that called NCCL, as `read_store` would tell them apart.
     """
-    owners = Owners()
+    owners = Owners(name)
     ranges = read_nccl(store, owners)
     facts, log = read_facts(store), log_of(captured_output(store), name)
     seats: list[Seat] = []

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from parsers.columns import NULL, Ints
 from parsers.nsys.communicators import members_of, shows_beginning, with_log
-from parsers.nsys.gpu import KERNEL, THREAD_MASK, wide
+from parsers.nsys.gpu import KERNEL, wide
+from parsers.nsys.owners import THREAD_MASK
 from parsers.nsys.places import Member
 from parsers.nsys.work import launch_of
 

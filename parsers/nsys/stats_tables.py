@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from parsers.columns import NULL, Ints, int_array, text_array
-from parsers.nsys.gpu import PROCESS_SHIFT
 from parsers.nsys.nvtx import PUSH_POP
+from parsers.nsys.owners import PROCESS_SHIFT
 from parsers.nsys.schema import COPIES, FILLS, KERNELS, NVTX, RUNTIME, STRINGS
 
 Frame = Mapping[str, npt.NDArray[Any] | list[Any]]

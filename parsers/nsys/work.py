@@ -10,9 +10,10 @@ import numpy.typing as npt
 
 from parsers.columns import NULL, Ints
 from parsers.nsys.functions import ANY_KERNEL, CALL, word_of_kernel
-from parsers.nsys.gpu import CAPTURE_BEGINS, PEER, PROCESS_SHIFT, THREAD_MASK, GpuRows, Launches, Owners, wide
+from parsers.nsys.gpu import CAPTURE_BEGINS, PEER, GpuRows, Launches, wide
 from parsers.nsys.linking import Work, link
 from parsers.nsys.nvtx import NcclRanges
+from parsers.nsys.owners import PROCESS_SHIFT, THREAD_MASK, Owners
 from parsers.nsys.schema import GRAPH_NODES
 from parsers.nsys.store import Store, column
 

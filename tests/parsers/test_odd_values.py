@@ -18,6 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import zstandard
 
@@ -32,6 +33,7 @@ from parsers.flight_recorder import Dump
 from parsers.garbage import no_garbage_collection
 from parsers.nccl_log import NcclLog
 from parsers.nccl_words import signed
+from parsers.nsys.owners import PROCESS_SHIFT, Owners
 from parsers.plain_pickle import load
 from parsers.profiled import ProfilerWitness
 from parsers.repair import repair
@@ -601,3 +603,24 @@ def test_damage_in_front_of_the_end_of_a_block_loses_itself_alone(read_text: Rea
         assert trace.gpu_events.num_rows == 24
         assert trace.health.events == 88
         assert (trace.health.repaired, trace.health.dropped, trace.health.complete) == (1, 0, True)
+
+
+@pytest.mark.parametrize("odd", [2**70, -(2**70), 300, 2])
+def test_a_flag_that_is_neither_yes_nor_no_says_nothing(read_text: Read, odd: int) -> None:
+    made = three_steps()
+    records = [event for event in made.events if event["name"] == "record_param_comms"]
+    records[0]["args"]["Is asynchronized op"] = odd
+    records[1]["args"]["Is asynchronized op"] = 1
+    (trace,) = read_text(made.text())
+    rows = [row for row in trace.comm_records.to_pylist() if row["name"] == "record_param_comms"]
+    assert [row["is_async"] for row in rows[:2]] == [None, True]
+    assert len(rows) == len(records)
+
+
+def test_more_processes_than_a_node_runs_are_an_error_of_the_report() -> None:
+    owners = Owners("a.sqlite")
+    many = (np.arange(2**15, dtype=np.int64) + 7) << PROCESS_SHIFT
+    assert owners.numbers(many).tolist() == list(range(2**15))
+    assert (owners.number(7 + 5), len(owners.values)) == (5, 2**15)
+    with pytest.raises(InputError, match=r"a\.sqlite.*names more than 32,768 processes"):
+        owners.number(3)
