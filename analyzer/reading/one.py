@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
+from math import inf
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -156,8 +157,8 @@ def labelled(job: Job, tell: Tell | None = None) -> Iterator[LabelledRank]:
 
 
 def _now_and_then(tell: Tell) -> Tell:
-    """Readers tell of every block, which nobody can look at."""
-    told = monotonic()
+    """Readers tell of every block, which nobody can look at: the first is passed on, and then some."""
+    told = -inf
 
     def maybe(taken_bytes: int) -> None:
         nonlocal told

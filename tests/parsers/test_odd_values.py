@@ -90,6 +90,14 @@ def test_collection_of_garbage_is_left_as_it_was_found(enabled: bool) -> None:
         (gc.enable if was else gc.disable)()
 
 
+def test_what_is_made_without_collection_is_not_looked_through_at_once() -> None:
+    with no_garbage_collection():
+        made = [[number] for number in range(2000)]
+    young = {id(one) for one in gc.get_objects(generation=0)}
+    assert not young & set(map(id, made))
+    assert gc.get_freeze_count() == 0
+
+
 @pytest.mark.parametrize(
     ("said", "number"),
     [("0x10", 16), ("12", 12), ("0xffffffffffffffff", -1), ("x", None), (None, None), (-1, None), (1 << 64, None)],
