@@ -211,9 +211,9 @@ class RankView:
     @property
     def calls_identified(self) -> bool:
         """Whether every call is on a group that can be told from the others."""
-        if all([group.identified for group in self.groups]):
-            return all([family.group >= 0 for family in self.families])
-        return all([self.group(group).identified for group in {family.group for family in self.families}])
+        if all(group.identified for group in self.groups):
+            return all(family.group >= 0 for family in self.families)
+        return all(self.group(group).identified for group in {family.group for family in self.families})
 
     def on_other_streams(self, group: int) -> list[Family]:
         """Families on other groups that, like this one, have no name and as many members; none where it has a name.
