@@ -2,8 +2,9 @@
 
 `python -m benchmarks.scale --ranks 2048 16384` makes the summaries of jobs with several dimensions
 (`benchmarks.many_ranks`) as one merged file, and prints CPU seconds of each stage, wall time and peak memory, measured
-in a process of its own without its imports. `--apart` measures a directory with a file per rank as well, read by
-`analyzer.infer_layout` from its start to its end. Exits with 1 where a limit is missed or a layout is wrong.
+in processes of their own without their imports: of three runs the one in the middle. `--apart` measures a directory
+with a file per rank as well, read by `analyzer.infer_layout` from its start to its end. Exits with 1 where a limit is
+missed or a layout is wrong.
 """
 
 from __future__ import annotations
@@ -137,12 +138,22 @@ def measure_one(kind: str, ranks: int, place: str, workers: int) -> str:
     return measure(kind, ranks, Path(place), workers)
 
 
+def _median(rows: list[str]) -> str:
+    """Of the rows of several runs the one whose seconds are in the middle."""
+
+    def seconds(row: str) -> float:
+        return sum(float(cell) for cell in row.split("|")[5:8] if cell.strip())
+
+    return sorted(rows, key=seconds)[len(rows) // 2]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, nargs="+", default=[2048, 16384])
     parser.add_argument("--job", nargs="+", choices=sorted(DEGREES), default=list(DEGREES), help="kinds of jobs")
     parser.add_argument("--apart", action="store_true", help="a directory with a file per rank, of the first kind, too")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes that read that directory")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each, of which the median is shown")
     parser.add_argument("--into", type=Path, help="a page with two marks, between which the table goes")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "commlens_scale")
     args = parser.parse_args()
@@ -156,7 +167,7 @@ def main() -> None:
         place = args.folder / f"{kind}{ranks}{'' if apart else '.parquet'}"
         if not place.exists():
             _fresh("make_one", kind, ranks, place, apart)
-        lines.append(_fresh("measure_one", kind, ranks, place, args.workers))
+        lines.append(_median([_fresh("measure_one", kind, ranks, place, args.workers) for _ in range(args.rounds)]))
         print(lines[-1], flush=True)
     print("\n".join(lines))
     if args.into is not None:

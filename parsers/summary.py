@@ -15,7 +15,7 @@ from parsers.tables import RankTrace
 KEY = "commlens_summary"
 """Key of the Parquet file's metadata; its value is `VERSION`."""
 
-VERSION = 7
+VERSION = 8
 """Of the columns; a summary of another version is not read."""
 
 

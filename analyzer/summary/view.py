@@ -35,12 +35,12 @@ class _Group(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a rank stands: its number, its groups (`_Group` each), and per family the peer, if any family has one."""
+    """Where a rank stands: its number, its groups (`_Group` each), and the families that have a peer, with it."""
 
     rank: int
     world_size: int
     groups: tuple[msgspec.Raw, ...]
-    peers: tuple[int, ...]
+    peers: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,8 @@ def packed_calls(view: RankView) -> dict[str, npt.NDArray[Any]]:
 def place_of(view: RankView) -> Place:
     """What the rank has of its own."""
     groups = tuple(msgspec.Raw(msgspec.json.encode(_group(group))) for group in view.groups)
-    peers = tuple(family.peer for family in view.families)
-    return Place(view.rank, view.world_size, groups, peers if any(peer >= 0 for peer in peers) else ())
+    peers = tuple((place, family.peer) for place, family in enumerate(view.families) if family.peer >= 0)
+    return Place(view.rank, view.world_size, groups, peers)
 
 
 def behaviour_of(view: RankView) -> Behaviour:
@@ -215,7 +215,12 @@ def _known(text: str) -> _Known:
     )
 
 
-def _facing(families: tuple[Family, ...], peers: tuple[int, ...]) -> tuple[Family, ...]:
+def _facing(families: tuple[Family, ...], peers: tuple[tuple[int, int], ...]) -> tuple[Family, ...]:
     if not peers:
         return families
-    return tuple([family if peer < 0 else family.facing(peer) for family, peer in zip(families, peers, strict=True)])
+    own = list(families)
+    for place, peer in peers:
+        if place < 0:
+            raise LookupError("a peer of no family")
+        own[place] = families[place].facing(peer)
+    return tuple(own)
