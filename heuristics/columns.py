@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from heuristics.arrays import NULL, list_parts, numpy, valid, whole
 from parsers.columns import NULL as ABSENT
-from parsers.columns import int_array, text_array
+from parsers.columns import bits, int_array, list_of, text_array, validity
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -65,9 +65,9 @@ def array(values: npt.NDArray[Any], here: Bools | None = None) -> pa.Array:
 
     Made from buffers: `pyarrow.array` would import pandas, which takes longer than a small trace.
     """
-    mask = None if here is None else _mask(here)
-    data = np.packbits(values, bitorder="little") if values.dtype == np.bool_ else np.ascontiguousarray(values)
-    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [mask, pa.py_buffer(data)])
+    mask = None if here is None else validity(here)
+    data = bits(values) if values.dtype == np.bool_ else pa.py_buffer(np.ascontiguousarray(values))
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [mask, data])
 
 
 def take(column: pa.Array | pa.ChunkedArray, rows: Ints) -> pa.Array:
@@ -82,8 +82,8 @@ def take(column: pa.Array | pa.ChunkedArray, rows: Ints) -> pa.Array:
     if pa.types.is_list(kind):
         lengths, items = list_parts(values)
         here = at(valid(values), rows, False)
-        picked, offsets = _ranges(np.cumsum(lengths) - lengths, lengths, rows)
-        return pa.Array.from_buffers(kind, len(rows), [_mask(here), offsets], children=[take(items, picked)])
+        size = at(lengths, rows, 0)
+        return list_of(take(items, _ranges(np.cumsum(lengths) - lengths, size, rows)), size, here, kind)
     if not (pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
         return values.take(array(rows, rows >= 0))
     here = at(valid(values), rows, False)
@@ -96,16 +96,10 @@ def take_rows(table: pa.Table, rows: Ints) -> pa.Table:
     return pa.Table.from_arrays([take(column, rows) for column in table.columns], schema=table.schema)
 
 
-def _ranges(begin: Ints, lengths: Ints, rows: Ints) -> tuple[Ints, pa.Buffer]:
-    """The items of the lists at the given rows one after the other, and where each list begins among them."""
-    size = at(lengths, rows, 0)
-    ends = np.cumsum(size)
-    places = np.arange(int(size.sum())) + np.repeat(at(begin, rows, 0) - (ends - size), size)
-    return places, pa.py_buffer(np.concatenate([[0], ends]).astype(np.int32))
-
-
-def _mask(here: Bools) -> pa.Buffer | None:
-    return None if here.all() else pa.py_buffer(np.packbits(here, bitorder="little"))
+def _ranges(begin: Ints, size: Ints, rows: Ints) -> Ints:
+    """Where the items of the lists at the given rows are, one list after the other; ``size`` is that of each row's."""
+    places: Ints = np.arange(int(size.sum())) + np.repeat(at(begin, rows, 0) - (np.cumsum(size) - size), size)
+    return places
 
 
 def nullable(values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from parsers.columns import NULL, Names, int_array, integers, list_array, text_array
+from parsers.columns import NULL, Names, bits, int_array, integers, list_array, text_array
 
 
 def table(schema: pa.Schema, columns: Mapping[str, Sequence[Any]], rows: int | None = None) -> pa.Table:
@@ -48,7 +48,7 @@ def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _bits(flags: Sequence[bool]) -> pa.Buffer:
-    return pa.py_buffer(np.packbits(np.array(flags, np.bool_), bitorder="little"))
+    return bits(np.array(flags, np.bool_))
 
 
 def _booleans(values: Sequence[Any], kind: pa.DataType) -> pa.Array:

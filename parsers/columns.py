@@ -255,12 +255,11 @@ def _arrow(values: npt.NDArray[Any], kind: pa.DataType, shared: Names | Lists | 
     if pa.types.is_integer(kind):
         return int_array(values, kind)
     if pa.types.is_boolean(kind):
-        bits = np.packbits(values == 1, bitorder="little")
-        return pa.Array.from_buffers(kind, len(values), [_validity(values != -1), pa.py_buffer(bits)])
+        return pa.Array.from_buffers(kind, len(values), [validity(values != -1), bits(values == 1)])
     if pa.types.is_dictionary(kind):
         texts = text_array([str(text) for text in shared] if isinstance(shared, Names) else [])
         indices = pa.Array.from_buffers(
-            kind.index_type, len(values), [_validity(values != -1), pa.py_buffer(np.ascontiguousarray(values))]
+            kind.index_type, len(values), [validity(values != -1), pa.py_buffer(np.ascontiguousarray(values))]
         )
         return pa.DictionaryArray.from_arrays(indices, texts, safe=False)
     lists = shared.lists if isinstance(shared, Lists) else []
@@ -286,7 +285,7 @@ def int_array(values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
         info = np.iinfo(target)
         valid &= (values >= info.min) & (values <= info.max)
         values = np.where(valid, values, 0).astype(target)
-    return pa.Array.from_buffers(kind, len(values), [_validity(valid), pa.py_buffer(np.ascontiguousarray(values))])
+    return pa.Array.from_buffers(kind, len(values), [validity(valid), pa.py_buffer(np.ascontiguousarray(values))])
 
 
 def text_array(texts: Sequence[str | None]) -> pa.Array:
@@ -298,7 +297,7 @@ def binary_array(values: Sequence[bytes | None], kind: pa.DataType | None = None
     """Bytes with None for null, as ``kind`` (binary by default)."""
     data = [value or b"" for value in values]
     valid = np.fromiter((value is not None for value in values), np.bool_, len(data))
-    buffers = [_validity(valid), _offsets(_sizes(data)), pa.py_buffer(b"".join(data))]
+    buffers = [validity(valid), offsets(_sizes(data)), pa.py_buffer(b"".join(data))]
     return pa.Array.from_buffers(kind or pa.binary(), len(data), buffers)
 
 
@@ -313,7 +312,12 @@ def list_array(lists: Sequence[Sequence[Any] | None], codes: npt.NDArray[Any], k
     lengths = np.zeros(len(codes), np.int64)
     lengths[valid] = _sizes(items)[chosen]
     values = _gathered(items, chosen.tolist(), kind.value_type)
-    return pa.Array.from_buffers(kind, len(codes), [_validity(valid), _offsets(lengths)], children=[values])
+    return list_of(values, lengths, valid, kind)
+
+
+def list_of(values: pa.Array, lengths: Ints, valid: npt.NDArray[np.bool_], kind: pa.DataType) -> pa.Array:
+    """Lists of so many values each, one list after the other, as ``kind``; null where not ``valid``."""
+    return pa.Array.from_buffers(kind, len(lengths), [validity(valid), offsets(lengths)], children=[values])
 
 
 def _gathered(lists: Sequence[Sequence[Any]], chosen: Sequence[int], kind: pa.DataType) -> pa.Array:
@@ -329,9 +333,9 @@ def _gathered(lists: Sequence[Sequence[Any]], chosen: Sequence[int], kind: pa.Da
     lengths = np.frombuffer(_written([_sizes(item).tobytes() for item in lists], chosen), np.int64)
     if pa.types.is_string(kind):
         texts = pa.py_buffer(_written([b"".join(item) for item in lists], chosen))
-        return pa.Array.from_buffers(kind, len(lengths), [None, _offsets(lengths), texts])
+        return pa.Array.from_buffers(kind, len(lengths), [None, offsets(lengths), texts])
     inner = _gathered([list(chain.from_iterable(item)) for item in lists], chosen, kind.value_type)
-    return pa.Array.from_buffers(kind, len(lengths), [None, _offsets(lengths)], children=[inner])
+    return pa.Array.from_buffers(kind, len(lengths), [None, offsets(lengths)], children=[inner])
 
 
 def _written(stored: Sequence[bytes], chosen: Sequence[int]) -> bytes:
@@ -345,11 +349,18 @@ def _sizes(items: Sequence[Sequence[Any] | bytes]) -> Ints:
     return np.fromiter(map(len, items), np.int64, len(items))
 
 
-def _offsets(lengths: Ints) -> pa.Buffer:
-    offsets = np.zeros(len(lengths) + 1, np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    return pa.py_buffer(offsets)
+def offsets(lengths: Ints) -> pa.Buffer:
+    """Where each of some values of these lengths begins, and where the last one ends, as Arrow wants it."""
+    ends = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=ends[1:])
+    return pa.py_buffer(ends)
 
 
-def _validity(valid: npt.NDArray[np.bool_]) -> pa.Buffer | None:
-    return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+def bits(flags: npt.NDArray[np.bool_]) -> pa.Buffer:
+    """Truth values as Arrow wants them."""
+    return pa.py_buffer(np.packbits(flags, bitorder="little"))
+
+
+def validity(valid: npt.NDArray[np.bool_]) -> pa.Buffer | None:
+    """The mask of an array in which some values are null; None where none is."""
+    return None if valid.all() else bits(valid)

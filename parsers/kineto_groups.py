@@ -14,7 +14,7 @@ import pyarrow as pa
 from msgspec import Raw, Struct
 
 from parsers import tables
-from parsers.columns import NULL, Ints, comma_separated, int_array, integer, text_array
+from parsers.columns import NULL, Ints, bits, comma_separated, int_array, integer, list_of, text_array
 
 _RANKS = re.compile(rb"\d+(?:\s*,\s*\d+)*")
 
@@ -84,14 +84,15 @@ def declared(groups: Sequence[Group]) -> DeclaredGroups:
     stated = np.fromiter((integer(group.pg_size) for group in groups), np.int64, len(groups))
     size = np.where((stated == NULL) & listed, length, stated)
     sources = ("none", "pg_config")
+    flat = pa.Array.from_buffers(pa.int32(), len(ranks), [None, pa.py_buffer(ranks)])
     columns = {
         "name": text_array([None if group.pg_name is None else str(group.pg_name) for group in groups]),
         "desc": text_array([group.pg_desc for group in groups]),
         "backend": text_array([group.backend_config for group in groups]),
         "size": int_array(size, pa.int32()),
-        "ranks": _list_array(ranks, length),
+        "ranks": list_of(flat, length, listed, tables.GROUPS.field("ranks").type),
         "ranks_source": text_array([sources[known] for known in listed.tolist()]),
-        "declared": pa.Array.from_buffers(pa.bool_(), len(groups), [None, _bits(np.ones(len(groups), np.bool_))]),
+        "declared": pa.Array.from_buffers(pa.bool_(), len(groups), [None, bits(np.ones(len(groups), np.bool_))]),
     }
     table = pa.Table.from_arrays([columns[name] for name in tables.GROUPS.names], schema=tables.GROUPS)
     return DeclaredGroups(table, ranks, length[listed])
@@ -117,15 +118,3 @@ def _listed(group: Group) -> bytes | None:
     if b"..." in text or not _RANKS.fullmatch(text):
         return None
     return text if integer(group.pg_size) in {NULL, text.count(b",") + 1} else None
-
-
-def _list_array(values: npt.NDArray[np.int32], length: Ints) -> pa.Array:
-    offsets = np.zeros(len(length) + 1, np.int32)
-    np.cumsum(length, out=offsets[1:])
-    inner = pa.Array.from_buffers(pa.int32(), len(values), [None, pa.py_buffer(values)])
-    kind = tables.GROUPS.field("ranks").type
-    return pa.Array.from_buffers(kind, len(length), [_bits(length > 0), pa.py_buffer(offsets)], children=[inner])
-
-
-def _bits(values: npt.NDArray[np.bool_]) -> pa.Buffer:
-    return pa.py_buffer(np.packbits(values, bitorder="little"))

@@ -14,9 +14,10 @@ import pyarrow as pa
 
 from analyzer.summary.columns import SPACED, Rows, one, packed, unpacked
 from heuristics.arrays import list_parts, lists, numpy, valid
+from heuristics.columns import array
 from heuristics.view import compact
 from parsers import tables
-from parsers.columns import list_array
+from parsers.columns import list_array, list_of
 
 RANKS = tables.GROUPS.get_field_index("ranks")
 
@@ -56,14 +57,8 @@ def unpacked_groups(rows: Rows, row: int) -> pa.Table:
         members[place] = begin + apart * np.arange(ranks)
         known[place] = True
     sizes = np.array([len(ranks) for ranks in members])
-    ends = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
-    values = pa.py_buffer(np.concatenate(members).astype(np.int32))
-    column = pa.Array.from_buffers(
-        tables.GROUPS.field(RANKS).type,
-        len(members),
-        [pa.py_buffer(np.packbits(known, bitorder="little")), pa.py_buffer(ends)],
-        children=[pa.Array.from_buffers(pa.int32(), int(ends[-1]), [None, values])],
-    )
+    values = array(np.concatenate(members).astype(np.int32))
+    column = list_of(values, sizes, known, tables.GROUPS.field(RANKS).type)
     return groups.set_column(RANKS, tables.GROUPS.field(RANKS), column)
 
 

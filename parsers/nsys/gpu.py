@@ -20,7 +20,6 @@ from parsers.nsys.store import Block, Store
 GPU_KINDS = ("kernel", "memcpy", "memset", "other")
 KERNEL, COPY, FILL, OTHER = range(len(GPU_KINDS))
 
-
 LONGEST_NS = 31 * 86_400 * 10**9
 """A duration beyond a month is no duration."""
 
