@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from heuristics.arrays import NULL, codes, numpy, whole
+from heuristics.columns import array
 from parsers import tables
 from parsers.columns import distinct_values, text_array
 
@@ -129,8 +130,7 @@ def compact_words(table: pa.Table) -> pa.Table:
 
 def nullable32(values: npt.NDArray[np.int32]) -> pa.Array:
     """Codes as an int32 array; -1 is null."""
-    valid = pa.py_buffer(np.packbits(values >= 0, bitorder="little"))
-    return pa.Array.from_buffers(pa.int32(), len(values), [valid, pa.py_buffer(np.maximum(values, 0))])
+    return array(np.maximum(values, 0), values >= 0)
 
 
 def numbers(values: npt.NDArray[np.generic], kind: pa.DataType) -> pa.Array:
@@ -174,9 +174,10 @@ class Rows:
         values: list[bytes | None] = self._table.column(name).to_pylist()
         return values
 
-    def has(self, name: str) -> bool:
-        """Whether the table has such a column."""
-        return name in self._table.column_names
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that are there."""
+        return self._table.schema
 
     def words(self, name: str) -> tuple[list[int], list[str]]:
         """Repeated text, one a rank: numbers of words (-1 for none), and the words."""

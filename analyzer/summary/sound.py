@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pyarrow as pa
 
 from analyzer.summary.columns import FAMILY_OF_CALL, SCHEMA, SPACED, Rows
 from parsers import tables
@@ -33,18 +32,17 @@ _PLACES = (("line.comm_call", "line.call_start"),)
 """Columns that hold positions in others, -1 for none."""
 
 
-def check(table: pa.Table) -> None:
+def check(rows: Rows) -> None:
     """Look at the columns that are there.
 
     Raises:
         ValueError: a column has another type than `SCHEMA` says, or columns do not fit together.
     """
-    for name in table.schema.names:
-        kind = table.schema.field(name).type
+    for name in rows.schema.names:
+        kind = rows.schema.field(name).type
         if name in SCHEMA.names and kind != SCHEMA.field(name).type:
             raise ValueError(f"{name} holds {kind} in place of {SCHEMA.field(name).type}")
-    rows = Rows(table)
-    there = frozenset(table.schema.names)
+    there = frozenset(rows.schema.names)
     for names in _TOGETHER:
         present = [name for name in names if name in there]
         for name in present[1:]:

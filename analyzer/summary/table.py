@@ -110,8 +110,8 @@ def from_table(table: pa.Table) -> list[RankSummary]:
         InputError: its values do not fit together, as after damage that left the file readable.
     """
     with _sound(), no_garbage_collection():
-        check(table)
         rows = Rows(table)
+        check(rows)
         logs = unpacked_logs(rows.column("log"))
         told = enumerate(zip(rows.column("witness"), logs, strict=True))
         views = Views(rows)
@@ -129,8 +129,9 @@ def views_of(table: pa.Table) -> list[RankView]:
         InputError: as `from_table`.
     """
     with _sound(), no_garbage_collection():
-        check(table)
-        return list(Views(Rows(table)))
+        rows = Rows(table)
+        check(rows)
+        return list(Views(rows))
 
 
 def calls_decide(table: pa.Table, views: Sequence[RankView]) -> bool:

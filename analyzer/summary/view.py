@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -149,8 +150,11 @@ class Views:
         self._code, words = rows.words(BEHAVIOUR)
         self._behaviours = [_known(word) for word in words]
         self._groups = _Groups()
-        self._calls = rows.has(FAMILY_OF_CALL)
-        self._places = rows.texts("view")
+        self._calls = FAMILY_OF_CALL in rows.schema.names
+
+    @cached_property
+    def _places(self) -> list[str]:
+        return self._rows.texts("view")
 
     @property
     def timed(self) -> bool:
