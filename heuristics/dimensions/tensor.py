@@ -24,6 +24,8 @@ from heuristics.dimensions.data import is_statistic
 from heuristics.dimensions.order import alternates, attention_between, attention_since, pieces_before, sizes_in_pairs
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from heuristics.view import Family, RankView
 
 INFERENCE_LIBRARIES = frozenset({"custom_all_reduce", "quick_reduce", "trtllm"})
@@ -235,13 +237,19 @@ def _per_attention(view: RankView, reduces: list[Family]) -> Test | None:
     since = attention_since(view, indices(reduces))
     if len(since) < MIN_LAYER_CALLS:
         return None
+    in_turn = _in_turn_but_for_passes(since) if view.has_backward is False else _in_turn(since)
+    said = f"attention runs before every second of {len(since)} all-reduces: two per layer"
+    return Test(STRONG, said) if in_turn else None
+
+
+def _in_turn(since: npt.NDArray[np.int64]) -> bool:
+    """Whether calls with attention before them and calls without alternate."""
+    between = since[1:] > 0
+    return float((between[1:] != between[:-1]).mean()) >= IN_TURN
+
+
+def _in_turn_but_for_passes(since: npt.NDArray[np.int64]) -> bool:
+    """The same, where some calls have one more between them."""
     apart = np.diff(np.flatnonzero(since > 0))
     two, three = (float((apart == calls).mean()) if len(apart) else 0.0 for calls in (2, 3))
-    if view.has_backward is False:
-        in_turn = two >= three and two + three >= IN_TURN
-    else:
-        between = since[1:] > 0
-        in_turn = float((between[1:] != between[:-1]).mean()) >= IN_TURN
-    if not in_turn:
-        return None
-    return Test(STRONG, f"attention runs before every second of {len(since)} all-reduces: two per layer")
+    return two >= three and two + three >= IN_TURN

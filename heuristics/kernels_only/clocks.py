@@ -100,14 +100,17 @@ def neighbours(ranks: int) -> tuple[tuple[int, ...], ...]:
 
 def align(ranks: Sequence[Calls]) -> Clocks:
     """Put all clocks on that of the first rank they are linked to, the clearest links first."""
-    clocks = Clocks(np.zeros(len(ranks), dtype=np.int64), np.arange(len(ranks)))
+    clocks = _looked_for(ranks, Clocks(np.zeros(len(ranks), dtype=np.int64), np.arange(len(ranks))))
+    if (clocks.component != clocks.component[0]).any():  # further off than within reach, perhaps
+        coarse = _coarse(ranks)[clocks.component]
+        clocks = _looked_for(ranks, Clocks(clocks.offset_ns + coarse, clocks.component))
+    return clocks
+
+
+def _looked_for(ranks: Sequence[Calls], clocks: Clocks) -> Clocks:
+    """Clocks linked in every way in which they are looked for."""
     for look in _LOOKS:
         clocks = _linked(ranks, clocks, look)
-    if (clocks.component != clocks.component[0]).any():  # further off than within reach, perhaps
-        offset = clocks.offset_ns + _coarse(ranks)[clocks.component]
-        for look in _LOOKS:
-            clocks = _linked(ranks, Clocks(offset, clocks.component), look)
-            offset = clocks.offset_ns
     return clocks
 
 

@@ -50,21 +50,18 @@ def matching(one: Calls, other: Calls, shift_ns: int) -> npt.NDArray[np.int64]:
     return found
 
 
-def apart(
-    one: Calls, other: Calls, shift_ns: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Per call of the one: the nearest of the other (-1: none), how far off its end is in `scatter_ns`, and its sign.
+def apart(one: Calls, other: Calls, shift_ns: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """Per call of the one: the nearest of the other (-1: none), and how far off its end is in `scatter_ns`.
 
     Infinitely far where one of the two is over before the other starts: nobody leaves before the last has come.
     """
     match = matching(one, other, shift_ns)
     if not len(other):
-        return match, np.full(len(one), np.inf), np.zeros(len(one))
+        return match, np.full(len(one), np.inf)
     end, start = other.end_ns[match] - shift_ns, other.start_ns[match] - shift_ns
     unit = scatter_ns(one.transfer_ns, other.transfer_ns[match])
-    late = (end - one.end_ns) / unit
-    apart = np.minimum(end, one.end_ns) < np.maximum(start, one.start_ns) - SHORT_NS
-    return match, np.where((match < 0) | apart, np.inf, np.abs(late)), late
+    left = np.minimum(end, one.end_ns) < np.maximum(start, one.start_ns) - SHORT_NS
+    return match, np.where((match < 0) | left, np.inf, np.abs(end - one.end_ns) / unit)
 
 
 def scatter_ns(one: npt.NDArray[np.int64], other: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:

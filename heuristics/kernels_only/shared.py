@@ -71,7 +71,7 @@ def shared(rows: Rows, seen: Sequence[Together], groups: set[Group], base: Seque
     best = best if best in ways else []
     as_close, sure = (AS_CLOSE_STILL, STRICTER * SURE) if best else (AS_CLOSE, SURE)
     for way in ways:
-        inner, pairs = (_pairs(tuple(groups), len(rows)) for groups in (best, way))
+        inner, pairs = (_pairs(tuple(own), len(rows)) for own in (best, way))
         more = pairs & ~inner
         if not more.any():
             continue

@@ -71,7 +71,7 @@ def together(ranks: Sequence[Calls], clocks: Clocks, scale: float) -> list[Toget
             if other == place:
                 off[:, other] = 0
             elif clocks.component[other] == clocks.component[place] and len(theirs):
-                match, off[:, other], _ = apart(calls, theirs, int(clocks.offset_ns[other] - clocks.offset_ns[place]))
+                match, off[:, other] = apart(calls, theirs, int(clocks.offset_ns[other] - clocks.offset_ns[place]))
                 off[:, other] /= scale
                 layers[:, other] = np.abs(theirs.progress[match] - calls.progress).sum(axis=1)
         found.append(Together(off, log_odds(off), layers, off <= TOLERANCE))
