@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analyzer.model import Logged, LoggedRow
+from analyzer.model_sources import Logged, LoggedRow
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from analyzer.summary.model import RankSummary
 
 
@@ -15,11 +17,20 @@ def logged_documents(given: Sequence[RankSummary]) -> list[Logged]:
     """One entry per file of a logger (DeepSpeed's), in the order in which they were given."""
     found = []
     for rank in given:
-        summary = getattr(rank.witness, "summary", None)
-        if summary is not None and summary.num_rows:
-            rows = list(_rows(summary.to_pylist()))
+        counts = _counts(rank)
+        if counts is not None and counts.num_rows:
+            rows = list(_rows(counts.to_pylist()))
             found.append(Logged(source=rank.format, path=rank.path, rank=rank.identity.rank, rows=rows))
     return found
+
+
+def _counts(rank: RankSummary) -> pa.Table | None:
+    """What a logger counted; None of any other source."""
+    if rank.witness is None:
+        return None
+    from parsers.deepspeed_log import CommsLogger
+
+    return rank.witness.summary if isinstance(rank.witness, CommsLogger) else None
 
 
 def _rows(counted: Sequence[Mapping[str, Any]]) -> Iterator[LoggedRow]:

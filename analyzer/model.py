@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import msgspec
 
+from analyzer.doc import Doc
+from analyzer.model_sources import Logged, WiresDoc
+
 SCHEMA_VERSION = 1
 
 
-class _Doc(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of the document's parts: immutable, every key always written."""
-
-
-class Tool(_Doc, frozen=True, kw_only=True):
+class Tool(Doc, frozen=True, kw_only=True):
     """Who wrote the document."""
 
     name: str
     version: str
 
 
-class Input(_Doc, frozen=True, kw_only=True):
+class Input(Doc, frozen=True, kw_only=True):
     """One file that was read."""
 
     path: str
@@ -34,7 +33,7 @@ class Input(_Doc, frozen=True, kw_only=True):
     complete: bool
 
 
-class StepTrust(_Doc, frozen=True, kw_only=True):
+class StepTrust(Doc, frozen=True, kw_only=True):
     """Where steps came from and which of them are whole."""
 
     source: str  # profiler_step | inferred | none
@@ -42,7 +41,7 @@ class StepTrust(_Doc, frozen=True, kw_only=True):
     incomplete: list[int]
 
 
-class Clock(_Doc, frozen=True, kw_only=True):
+class Clock(Doc, frozen=True, kw_only=True):
     """Whether the ranks' clocks could be put on one axis."""
 
     aligned: bool
@@ -50,7 +49,7 @@ class Clock(_Doc, frozen=True, kw_only=True):
     offset_us: dict[str, float]
 
 
-class Trust(_Doc, frozen=True, kw_only=True):
+class Trust(Doc, frozen=True, kw_only=True):
     """What must be known before any number is believed."""
 
     ranks_present: list[int]
@@ -67,7 +66,7 @@ class Trust(_Doc, frozen=True, kw_only=True):
     warnings: list[str]
 
 
-class Dimension(_Doc, frozen=True, kw_only=True):
+class Dimension(Doc, frozen=True, kw_only=True):
     """One dimension of the layout with its evidence."""
 
     degree: int | None
@@ -77,7 +76,7 @@ class Dimension(_Doc, frozen=True, kw_only=True):
     against: list[str]
 
 
-class Alternative(_Doc, frozen=True, kw_only=True):
+class Alternative(Doc, frozen=True, kw_only=True):
     """A layout that came out behind."""
 
     tp: int | None
@@ -90,7 +89,7 @@ class Alternative(_Doc, frozen=True, kw_only=True):
     why_less: str
 
 
-class LayoutDoc(_Doc, frozen=True, kw_only=True):
+class LayoutDoc(Doc, frozen=True, kw_only=True):
     """The inferred parallel layout."""
 
     tp: int | None
@@ -116,7 +115,7 @@ class LayoutDoc(_Doc, frozen=True, kw_only=True):
     alternatives: list[Alternative]
 
 
-class Sizes(_Doc, frozen=True, kw_only=True):
+class Sizes(Doc, frozen=True, kw_only=True):
     """Spread of the total-array bytes of a row's calls."""
 
     min: int
@@ -124,7 +123,7 @@ class Sizes(_Doc, frozen=True, kw_only=True):
     max: int
 
 
-class CollectiveRow(_Doc, frozen=True, kw_only=True):
+class CollectiveRow(Doc, frozen=True, kw_only=True):
     """One row per (dim, primitive, group size, link, dtype, op)."""
 
     dim: str
@@ -148,7 +147,7 @@ class CollectiveRow(_Doc, frozen=True, kw_only=True):
     classified_by: dict[str, int]
 
 
-class DimensionTime(_Doc, frozen=True, kw_only=True):
+class DimensionTime(Doc, frozen=True, kw_only=True):
     """How long one dimension communicated, and how much of it nothing hid."""
 
     busy_us: float
@@ -158,7 +157,7 @@ class DimensionTime(_Doc, frozen=True, kw_only=True):
     transfer_us: float | None
 
 
-class RankExposure(_Doc, frozen=True, kw_only=True):
+class RankExposure(Doc, frozen=True, kw_only=True):
     """The step of one rank, divided up."""
 
     rank: int | None
@@ -171,7 +170,7 @@ class RankExposure(_Doc, frozen=True, kw_only=True):
     by_dimension: dict[str, DimensionTime]
 
 
-class ExposedCause(_Doc, frozen=True, kw_only=True):
+class ExposedCause(Doc, frozen=True, kw_only=True):
     """Exposed time of one dimension with one cause; those of a dimension sum to its exposed time."""
 
     dim: str
@@ -180,7 +179,7 @@ class ExposedCause(_Doc, frozen=True, kw_only=True):
     avoidable_us: float | None  # null where nothing says what the transfers should take
 
 
-class ExposurePrediction(_Doc, frozen=True, kw_only=True):
+class ExposurePrediction(Doc, frozen=True, kw_only=True):
     """Exposed time of one dimension as observed, as predicted, and the least there can be; µs per step and rank."""
 
     dim: str
@@ -196,7 +195,7 @@ class ExposurePrediction(_Doc, frozen=True, kw_only=True):
     reason: str | None  # why there is no prediction
 
 
-class TaxedKernel(_Doc, frozen=True, kw_only=True):
+class TaxedKernel(Doc, frozen=True, kw_only=True):
     """A kernel that takes longer with communication beside it."""
 
     name: str
@@ -206,14 +205,14 @@ class TaxedKernel(_Doc, frozen=True, kw_only=True):
     count: int
 
 
-class OverlapTax(_Doc, frozen=True, kw_only=True):
+class OverlapTax(Doc, frozen=True, kw_only=True):
     """What communication costs the compute that it runs beside; no part of the exposed time."""
 
     us_per_step: float
     kernels: list[TaxedKernel]
 
 
-class Exposure(_Doc, frozen=True, kw_only=True):
+class Exposure(Doc, frozen=True, kw_only=True):
     """The mean step divided up; the exposed parts of the dimensions sum to ``exposed_us``."""
 
     step_us: float
@@ -224,19 +223,19 @@ class Exposure(_Doc, frozen=True, kw_only=True):
     idle_us: float
     by_dimension: dict[str, DimensionTime]
     by_rank: list[RankExposure]
-    causes: list[ExposedCause] = []
-    prediction: list[ExposurePrediction] = []
+    causes: list[ExposedCause] = msgspec.field(default_factory=list)
+    prediction: list[ExposurePrediction] = msgspec.field(default_factory=list)
     overlap_tax: OverlapTax | None = None
 
 
-class Bubble(_Doc, frozen=True, kw_only=True):
+class Bubble(Doc, frozen=True, kw_only=True):
     """Pipeline bubble as a share of the step: measured, and (p-1)/(v·m+p-1)."""
 
     observed: float | None
     predicted: float | None
 
 
-class StageTime(_Doc, frozen=True, kw_only=True):
+class StageTime(Doc, frozen=True, kw_only=True):
     """The mean step of the ranks of one stage; compute, waiting, transfer, the rest exposed, memcpy and idle sum to it.
 
     The bubble is what the stage neither computed nor moved between the pipeline's first and last work: waiting, idle
@@ -257,36 +256,36 @@ class StageTime(_Doc, frozen=True, kw_only=True):
     bubble_fraction: float | None
 
 
-class Pipeline(_Doc, frozen=True, kw_only=True):
+class Pipeline(Doc, frozen=True, kw_only=True):
     """What only pipelines have."""
 
     bubble_fraction: Bubble
     stage_of_rank: dict[str, int]
-    by_stage: list[StageTime] = []
+    by_stage: list[StageTime] = msgspec.field(default_factory=list)
 
 
-class Imbalance(_Doc, frozen=True, kw_only=True):
+class Imbalance(Doc, frozen=True, kw_only=True):
     """Largest expert load over the mean, over calls."""
 
     mean: float
     max: float
 
 
-class ExpertLayer(_Doc, frozen=True, kw_only=True):
+class ExpertLayer(Doc, frozen=True, kw_only=True):
     """Imbalance of one mixture-of-experts layer, by its order in the step."""
 
     layer: int
     imbalance: float
 
 
-class Experts(_Doc, frozen=True, kw_only=True):
+class Experts(Doc, frozen=True, kw_only=True):
     """What only mixtures of experts have."""
 
     imbalance: Imbalance
     by_layer: list[ExpertLayer]
 
 
-class ModelDoc(_Doc, frozen=True, kw_only=True):
+class ModelDoc(Doc, frozen=True, kw_only=True):
     """The model behind the ledger: given, or read back from payloads."""
 
     name: str | None
@@ -298,7 +297,7 @@ class ModelDoc(_Doc, frozen=True, kw_only=True):
     notes: list[str]
 
 
-class LedgerRow(_Doc, frozen=True, kw_only=True):
+class LedgerRow(Doc, frozen=True, kw_only=True):
     """Predicted against observed bytes that one rank sends per step."""
 
     dim: str
@@ -311,7 +310,7 @@ class LedgerRow(_Doc, frozen=True, kw_only=True):
     explanation: str
 
 
-class LedgerExposure(_Doc, frozen=True, kw_only=True):
+class LedgerExposure(Doc, frozen=True, kw_only=True):
     """What the ledger says of overlap, against what was seen."""
 
     dim: str
@@ -320,7 +319,7 @@ class LedgerExposure(_Doc, frozen=True, kw_only=True):
     verdict: str
 
 
-class LedgerDoc(_Doc, frozen=True, kw_only=True):
+class LedgerDoc(Doc, frozen=True, kw_only=True):
     """Observed against predicted."""
 
     profile: str
@@ -330,7 +329,7 @@ class LedgerDoc(_Doc, frozen=True, kw_only=True):
     exposure: list[LedgerExposure]
 
 
-class Straggler(_Doc, frozen=True, kw_only=True):
+class Straggler(Doc, frozen=True, kw_only=True):
     """A rank that the others wait for."""
 
     rank: int
@@ -339,7 +338,7 @@ class Straggler(_Doc, frozen=True, kw_only=True):
     cause: str | None
 
 
-class JobSlowdown(_Doc, frozen=True, kw_only=True):
+class JobSlowdown(Doc, frozen=True, kw_only=True):
     """A pipeline job replayed with its measured durations, and with every kind of operation taking the same."""
 
     ratio: float
@@ -348,59 +347,7 @@ class JobSlowdown(_Doc, frozen=True, kw_only=True):
     pipelines: list[list[int]]
 
 
-class WireRow(_Doc, frozen=True, kw_only=True):
-    """Communicators of as many ranks on as many nodes with the same wires."""
-
-    communicators: int
-    unlogged: int  # of these, how many connections are not in the log: judged by others of the same job
-    size: int | None  # ranks of each
-    nodes: int | None
-    link: str | None  # intra_node | inter_node | mixed
-    intra: str | None  # wire between ranks of one node: nvlink, xgmi, pcie, shm, ...
-    inter: str | None  # wire between nodes: ib, roce, efa, tcp, nvlink, ...
-    gpudirect_rdma: bool | None  # whether the network reads GPU memory itself
-    transports: list[str]  # as logged: P2P/CUMEM, NET/IBext_v9/GDRDMA
-    nics: list[int]  # numbers of the network devices in use
-    groups: list[list[int]]  # global ranks of each whose members are all known
-    evidence: list[str]
-
-
-class WiresDoc(_Doc, frozen=True, kw_only=True):
-    """Over what the ranks are connected, as NCCL's logs and profilers of its plugins say."""
-
-    sources: list[str]  # formats
-    libraries: list[str]  # nccl 2.25.1
-    networks: list[str]  # plugins in use: IBext_v9, Socket, ...
-    hosts: dict[str, list[int]]  # ranks by host
-    settings: dict[str, list[str]]  # NCCL_* variables that the log says were set
-    communicators: list[WireRow]
-
-
-class LoggedRow(_Doc, frozen=True, kw_only=True):
-    """Calls of one operation and size as a logger counted them, without groups or steps."""
-
-    op: str
-    caller: str | None  # the function that called it
-    size_bytes: int | None
-    size_error_bytes: int  # by how much rounding may have moved the size; 0 where it is exact
-    calls: int | None
-    total_us: float | None
-    mean_us: float | None  # of the middle four fifths where the logger leaves the extremes out
-    wait_us: float | None  # of the total: until the last rank was there
-    algbw_gbps: float | None  # as the logger computes it
-    busbw_gbps: float | None
-
-
-class Logged(_Doc, frozen=True, kw_only=True):
-    """What a logger counted on one rank; its times are those of a run in which it waited for every call."""
-
-    source: str  # the format
-    path: str
-    rank: int | None
-    rows: list[LoggedRow]
-
-
-class Finding(_Doc, frozen=True, kw_only=True):
+class Finding(Doc, frozen=True, kw_only=True):
     """Something worth a person's attention."""
 
     id: str
@@ -413,7 +360,7 @@ class Finding(_Doc, frozen=True, kw_only=True):
     action: str = ""  # what to do next
 
 
-class Analysis(_Doc, frozen=True, kw_only=True):
+class Analysis(Doc, frozen=True, kw_only=True):
     """The whole result."""
 
     schema_version: int
@@ -432,7 +379,7 @@ class Analysis(_Doc, frozen=True, kw_only=True):
     findings: list[Finding]
     slowdown: JobSlowdown | None = None  # of jobs whose every operation is known
     wires: WiresDoc | None = None  # of jobs with a log of NCCL or a profiler of its plugins
-    logged: list[Logged] = []  # what DeepSpeed's logger counted
+    logged: list[Logged] = msgspec.field(default_factory=list)  # what DeepSpeed's logger counted
 
 
 def to_json(analysis: Analysis) -> bytes:

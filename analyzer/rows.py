@@ -71,16 +71,6 @@ def collect(ranks: Sequence[Measured]) -> list[CollectiveRow]:
     )
 
 
-def _order(row: CollectiveRow) -> tuple[int, float, float, str, str]:
-    return (
-        DIM_ORDER.index(row.dim),
-        -(row.exposed_us_per_step or 0),
-        -(row.time_us_per_step or 0),
-        row.primitive,
-        f"{row.op} {row.dtype} {row.phase} {row.group_size} {row.link} {row.link_type}",
-    )
-
-
 def bus_factor(primitive: str, n: int | None) -> float | None:
     """What turns algorithm into bus bandwidth (nccl-tests, doc/PERFORMANCE.md); null when ``n`` is not known."""
     if primitive in ("broadcast", "reduce", "send_recv"):

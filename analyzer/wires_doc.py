@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from analyzer.model import WireRow, WiresDoc
+from analyzer.model_sources import WireRow, WiresDoc
 from analyzer.words import plural
 from heuristics.links import link_over
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from analyzer.summary.model import RankSummary
     from analyzer.witnesses import Sources
     from heuristics.wires import Wires
+    from parsers.profiled import ProfilerWitness
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def wires_document(sources: Sources) -> WiresDoc | None:
     for log in logs:
         for name, values in log.settings.items():
             settings.setdefault(name, set()).update(values)
-    formats = {rank.format for rank in sources.given if rank.log is not None or _counts(rank)}
+    formats = {rank.format for rank in sources.given if rank.log is not None or _profiler(rank) is not None}
     return WiresDoc(
         sources=sorted(formats),
         libraries=sorted(libraries),
@@ -65,25 +66,25 @@ def wires_document(sources: Sources) -> WiresDoc | None:
 
 
 def _logged(wires: Wires) -> Iterator[tuple[str, _One]]:
-    from heuristics.wires import UNLOGGED
+    from heuristics.wires import UNLOGGED, GroupLinks
 
     for name, one in wires.communicators.items():
         rows = wires.connections(name)
-        said = wires.group(None, name) if one.size > 1 else None
+        said = wires.group(None, name) if one.size > 1 else GroupLinks(None, None, None)
         yield (
             name,
             _One(
                 size=one.size,
                 nodes=one.nodes,
                 link=one.link,
-                intra=said.intra if said is not None else None,
-                inter=said.inter if said is not None else None,
-                direct=said.direct if said is not None else None,
-                borrowed=said is not None and UNLOGGED in said.evidence,
+                intra=said.intra,
+                inter=said.inter,
+                direct=said.direct,
+                borrowed=UNLOGGED in said.evidence,
                 transports=tuple(sorted({_transport(row) for row in rows})),
                 nics=tuple(sorted({row["nic"] for row in rows if row["nic"] is not None})),
                 ranks=one.ranks,
-                evidence=tuple(s for s in said.evidence if s != UNLOGGED) if said is not None else (),
+                evidence=tuple(sentence for sentence in said.evidence if sentence != UNLOGGED),
             ),
         )
 
@@ -94,8 +95,13 @@ def _transport(row: Mapping[str, Any]) -> str:
     return "/".join(part for part in parts if part)
 
 
-def _counts(rank: RankSummary) -> bool:
-    return bool(getattr(rank.witness, "own_ranks", None)) and hasattr(rank.witness, "nodes")
+def _profiler(rank: RankSummary) -> ProfilerWitness | None:
+    """What a profiler plugin said of its communicators; None of any other source."""
+    if rank.witness is None:
+        return None
+    from parsers.profiled import ProfilerWitness
+
+    return rank.witness if isinstance(rank.witness, ProfilerWitness) and rank.witness.own_ranks else None
 
 
 def _counted(given: Sequence[RankSummary]) -> dict[str, _One]:
@@ -103,17 +109,15 @@ def _counted(given: Sequence[RankSummary]) -> dict[str, _One]:
     found: dict[str, _One] = {}
     peers: dict[str, set[int]] = {}
     for rank in given:
-        if not _counts(rank):
+        witness = _profiler(rank)
+        if witness is None:
             continue
-        own: Mapping[str, int] = getattr(rank.witness, "own_ranks", {})
-        nodes: Mapping[str, int] = getattr(rank.witness, "nodes", {})
-        networked: Mapping[str, Sequence[int]] = getattr(rank.witness, "networked", {})
         for row in rank.groups.select(["name", "size", "ranks"]).to_pylist():
             name, size = row["name"] or "", row["size"]
-            if name not in own:
+            if name not in witness.own_ranks:
                 continue
-            peers.setdefault(name, set()).update(networked.get(name, ()))
-            spans = nodes.get(name)
+            peers.setdefault(name, set()).update(witness.networked.get(name, ()))
+            spans = witness.nodes.get(name)
             said = "the profiler names no wire" if spans is None else "the profiler counts nodes and names no wire"
             ranks = tuple(sorted(row["ranks"])) if row["ranks"] else None
             found.setdefault(name, _One(size, spans, link_over(size, spans), ranks=ranks, evidence=(said,)))

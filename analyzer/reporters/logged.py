@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analyzer.model import Logged, LoggedRow
+from analyzer.model_sources import Logged, LoggedRow
 from analyzer.reporters import format as fmt
 from analyzer.reporters.blocks import Cell, Column, Facts, Section, Table, without_empty
 

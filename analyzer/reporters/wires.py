@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analyzer.model import WireRow, WiresDoc
+from analyzer.model_sources import WireRow, WiresDoc
 from analyzer.reporters import format as fmt
 from analyzer.reporters.blocks import Column, Facts, Section, Table, Words, without_empty
 from analyzer.words import plural
@@ -12,8 +12,17 @@ from analyzer.words import plural
 _HOSTS = 8
 """Hosts that are listed; what is beyond is counted."""
 
-_ACRONYMS = {"ib": "InfiniBand", "roce": "RoCE", "tcp": "TCP", "efa": "EFA", "shm": "host memory"}
-_BRANDS = {"nvlink": "NVLink", "xgmi": "xGMI", "pcie": "PCIe", "nccl": "NCCL", "rccl": "RCCL"}
+_WIRES = {
+    "nvlink": "NVLink",
+    "xgmi": "xGMI",
+    "pcie": "PCIe",
+    "shm": "host memory",
+    "ib": "InfiniBand",
+    "roce": "RoCE",
+    "efa": "EFA",
+    "tcp": "TCP",
+}
+_LIBRARIES = {"nccl": "NCCL", "rccl": "RCCL"}
 _SOURCES = {"nccl_inspector": "NCCL Inspector", "nccl_profiler": "a profiler plugin of NCCL"}
 
 
@@ -48,7 +57,7 @@ def _lead(wires: WiresDoc) -> str:
 
 def _named_library(name: str) -> str:
     kind, _, version = name.partition(" ")
-    return f"{_BRANDS.get(kind, kind)} {version}"
+    return f"{_LIBRARIES.get(kind, kind)} {version}"
 
 
 def _row(row: WireRow) -> list[str]:
@@ -67,7 +76,7 @@ def _row(row: WireRow) -> list[str]:
 def _wire(wire: str | None, *, unused: bool) -> str:
     if wire is None:
         return "" if unused else "not known"
-    return _BRANDS.get(wire, _ACRONYMS.get(wire, wire))
+    return _WIRES.get(wire, wire)
 
 
 def _between(row: WireRow) -> str:
