@@ -27,11 +27,14 @@ def times() -> int:
 def load_profile() -> None:
     """Make Hypothesis use the fixed examples, or the many random ones where they are asked for.
 
-    Neither looks at the clock: a busy machine fails no test.
+    Neither looks at the clock: a busy machine fails no test. Each says whether it is random, since Hypothesis takes
+    other defaults where it sees a CI.
     """
     untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
     settings.register_profile("fixed", untimed, derandomize=True, max_examples=DEFAULT_EXAMPLES)
-    settings.register_profile("explore", untimed, max_examples=DEFAULT_EXAMPLES * max(1, times()), print_blob=True)
+    settings.register_profile(
+        "explore", untimed, derandomize=False, max_examples=DEFAULT_EXAMPLES * max(1, times()), print_blob=True
+    )
     settings.load_profile("explore" if times() else "fixed")
 
 
