@@ -172,7 +172,7 @@ def _pipeline(view: RankView, claim: Claim, weight: float, gradients: list[Claim
         return Axis(group.size, None, min(weight, DOUBTFUL) if doubtful else weight, (claim,))
     if len(group.ranks) < (view.world_size or max(other.size for other in view.groups)):
         return Axis(group.size, group.ranks, weight, (claim,))
-    peers = {f.peer for f in view.families if f.index in claim.families and f.peer >= 0}
+    peers = {f.peer for f in view.with_peer if f.index in claim.families}
     if not peers or view.rank < 0 or view.rank in peers:  # who sends to itself exchanges with all
         return Axis(0, None, weight, (claim,))
     step = min(abs(peer - view.rank) for peer in peers)

@@ -181,7 +181,7 @@ def _chains(views: Sequence[RankView], axes: Sequence[Axes]) -> int | None:
         if pipeline is None or view.rank < 0:
             continue
         claimed = frozenset().union(*[claim.families for claim in pipeline.claims])
-        links[view.rank] = {f.peer for f in view.families if f.peer >= 0 and f.index in claimed}
+        links[view.rank] = {f.peer for f in view.with_peer if f.index in claimed}
     if not links or any(not peers or not peers <= links.keys() for peers in links.values()):
         return None
     sizes, left = set(), set(links)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,9 @@ from heuristics.view import RankView
 from parsers.garbage import no_garbage_collection
 
 if TYPE_CHECKING:
+    from heuristics.axes import Axes
     from heuristics.labelled import LabelledRank
+    from heuristics.roles import Roles
 
 NO_PROMISE = 0.8
 """Most confidence of a layout of which something stays open: no sizes and no groups, a dimension that the source does
@@ -138,6 +140,8 @@ def _layout(
     dp = found.dp.value
     sharded = stage.stage if stage is not None else None
     confidence = min(getattr(found, dim).confidence for dim in DIMENSIONS if dim in known) if known else 0.0
+    voices = _Voices.of(seen)
+    verdicts = {dim: _verdict(dim, getattr(found, dim), voices, stage, plan) for dim in DIMENSIONS}
     return Layout(
         tp=found.tp.value,
         cp=found.cp.value,
@@ -158,7 +162,7 @@ def _layout(
         grad_reduce_dtype=_gradient_dtype(ones),
         confidence=round(confidence if len(known) == len(DIMENSIONS) else min(confidence, NO_PROMISE), 4),
         source="both" if any(g.desc for s in ones for g in s.view.groups) else "behaviour",
-        dimensions=MappingProxyType({dim: _verdict(dim, getattr(found, dim), seen, stage, plan) for dim in DIMENSIONS}),
+        dimensions=MappingProxyType(verdicts),
         alternatives=alternatives(alike, found, sharded),
         model=model_guess(alike, found, plan),
         stage_of_rank=MappingProxyType(dict(plan.stage_of_rank)),
@@ -296,13 +300,29 @@ def _recompute(seen: Sequence[Seen]) -> str | None:
     return None
 
 
-def _verdict(
-    dim: str, degree: Degree, seen: Sequence[Seen], stage: Sharding | None, plan: Schedule
-) -> DimensionVerdict:
-    # Ranks of one behaviour share their roles: each counts once, for the strongest claim at its last place.
-    first_seen = {id(s.roles): s.roles for s in seen}
-    last_seen = reversed({id(s.roles): s.roles for s in reversed(seen)}.values())
-    claims = [c for one in last_seen for c in one.of(dim)]
+@dataclass(frozen=True)
+class _Voices:
+    """What all ranks say; the roles, which ranks of one behaviour share, once each.
+
+    Attributes:
+        ranks: every rank and what it says about the mesh.
+        first: roles in the order in which the first rank of each comes.
+        last: roles in the order in which the last rank of each comes.
+    """
+
+    ranks: Sequence[tuple[RankView, Axes]]
+    first: Sequence[Roles]
+    last: Sequence[Roles]
+
+    @classmethod
+    def of(cls, seen: Sequence[Seen]) -> _Voices:
+        first = {id(s.roles): s.roles for s in seen}
+        last = {id(s.roles): s.roles for s in reversed(seen)}
+        return cls([(s.view, s.axes) for s in seen], list(first.values()), list(reversed(last.values())))
+
+
+def _verdict(dim: str, degree: Degree, voices: _Voices, stage: Sharding | None, plan: Schedule) -> DimensionVerdict:
+    claims = [c for one in voices.last for c in one.of(dim)]
     by_kind = {c.kind: c for c in sorted(claims, key=lambda c: c.weight)}  # ranks say the same; one speaks for all
     strongest = sorted(by_kind.values(), key=lambda c: -c.weight)
     evidence = [sentence for claim in strongest for sentence in claim.evidence]
@@ -312,7 +332,7 @@ def _verdict(
         evidence += plan.reasons
     evidence += degree.reasons
     against = [sentence for claim in strongest for sentence in claim.against]
-    faint = sorted((c for one in first_seen.values() for c in one.faint if c.dim == dim), key=lambda c: -c.weight)
+    faint = sorted((c for one in voices.first for c in one.faint if c.dim == dim), key=lambda c: -c.weight)
     against += [sentence for claim in faint[:1] for sentence in claim.against]
     if degree.rivals:
         who = "its own calls" if degree.withdrawn else "some ranks"
@@ -320,7 +340,7 @@ def _verdict(
     return DimensionVerdict(
         degree.value,
         round(degree.confidence, 4),
-        merged_groups([(s.view, s.axes) for s in seen], dim) if (degree.value or 1) > 1 else (),
+        merged_groups(voices.ranks, dim) if (degree.value or 1) > 1 else (),
         tuple(dict.fromkeys(evidence)),
         tuple(dict.fromkeys(against)),
     )

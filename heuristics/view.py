@@ -57,14 +57,10 @@ class GroupView:
         return bool(self.name) or self.ranks is not None
 
     @cached_property
-    def shape(self) -> int:
-        """A hash of what it shares with the groups of the same kind on other ranks."""
-        return hash((self.size, self.desc, self.declared, bool(self.name), self.ranks is not None))
-
-    @cached_property
-    def members(self) -> int:
-        """A hash of its ranks."""
-        return hash(self.ranks)
+    def marks(self) -> tuple[int, int, str]:
+        """A hash of what it shares with the groups of the same kind on other ranks, a hash of its ranks, its name."""
+        shape = hash((self.size, self.desc, self.declared, bool(self.name), self.ranks is not None))
+        return shape, hash(self.ranks), self.name
 
 
 UNKNOWN_GROUP = GroupView(0, None, "", "", False)
@@ -204,6 +200,33 @@ class RankView:
         """The same without the groups' descriptions; identifiers stay, for they only join."""
         return replace(self, groups=tuple(replace(group, desc="") for group in self.groups))
 
+    def elsewhere(
+        self,
+        *,
+        rank: int,
+        world_size: int,
+        groups: tuple[GroupView, ...],
+        families: tuple[Family, ...],
+        family_of_call: npt.NDArray[np.int64],
+        ends_ns: npt.NDArray[np.int64],
+        timing: Timing | None,
+    ) -> RankView:
+        """Another rank that does the same: `dataclasses.replace`, but a copy of what is there takes a fifth."""
+        other = object.__new__(RankView)
+        other.__dict__.update(
+            self.__dict__,
+            rank=rank,
+            world_size=world_size,
+            groups=groups,
+            families=families,
+            family_of_call=family_of_call,
+            ends_ns=ends_ns,
+            timing=timing,
+        )
+        for name in _WORKED_OUT:
+            other.__dict__.pop(name, None)
+        return other
+
     def group(self, index: int) -> GroupView:
         """A group by its position; -1 stands for calls whose group is not known."""
         return self.groups[index] if index >= 0 else UNKNOWN_GROUP
@@ -242,6 +265,11 @@ class RankView:
         return found
 
     @cached_property
+    def with_peer(self) -> list[Family]:
+        """The families whose peer's rank is known."""
+        return [family for family in self.families if family.peer >= 0]
+
+    @cached_property
     def largest_float(self) -> int:
         """Elements of the largest tensor of floats that the rank communicates; 0 where none is known."""
         return max((family.size for family in self.families if family.is_float), default=0)
@@ -254,6 +282,10 @@ class RankView:
             if family.size >= 0:
                 found.setdefault((family.primitive, family.library), []).append(family)
         return found
+
+
+_WORKED_OUT = tuple(name for name, value in vars(RankView).items() if isinstance(value, cached_property))
+"""What a view keeps once somebody asked for it."""
 
 
 def compact(ranks: Sequence[int]) -> Sequence[int]:
@@ -281,13 +313,14 @@ class Signatures:
 
     def of(self, view: RankView) -> int:
         """The hash of one rank."""
-        groups = tuple([g.shape for g in view.groups])
-        same = _first_alike([g.members for g in view.groups]), _first_alike([g.name for g in view.groups])
+        marks = [g.marks for g in view.groups]
+        groups, members, names = zip(*marks, strict=True) if marks else ((), (), ())
+        same = _first_alike(members), _first_alike(names)
         said = tuple([f.said for f in view.families])
-        peers = tuple([f.peer - view.rank if f.peer >= 0 else NULL for f in view.families])
-        marks = (view.backward_after, view.has_backward, view.steps_marked, view.off_mesh, bool(view.actions))
+        peers = tuple([(f.index, f.peer - view.rank) for f in view.with_peer])
+        window = (view.backward_after, view.has_backward, view.steps_marked, view.off_mesh, bool(view.actions))
         runs = (view.runs_experts, view.runs_embedding_bags)
-        return hash((view.world_size, groups, same, said, peers, self._order(view), marks, runs))
+        return hash((view.world_size, groups, same, said, peers, self._order(view), window, runs))
 
     def _order(self, view: RankView) -> int:
         arrays = (view.sequence, view.phases, view.attention_before, view.backward_before)

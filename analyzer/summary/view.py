@@ -128,17 +128,6 @@ class _Groups(dict[bytes, GroupView]):
         return group
 
 
-@dataclass(frozen=True)
-class _Known:
-    """A behaviour that has been read, with its arrays, which the ranks share."""
-
-    doc: Behaviour
-    sequence: Ints
-    phases: Ints
-    attention_before: Ints
-    backward_before: npt.NDArray[np.bool_]
-
-
 class Views:
     """The views of a summary table, row by row; behaviours and groups that ranks share are read once.
 
@@ -148,7 +137,7 @@ class Views:
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
         self._code, words = rows.words(BEHAVIOUR)
-        self._behaviours = [_known(word) for word in words]
+        self._behaviours = [_anywhere(word) for word in words]
         self._groups = _Groups()
         self._calls = FAMILY_OF_CALL in rows.schema.names
 
@@ -159,7 +148,7 @@ class Views:
     @property
     def timed(self) -> bool:
         """Whether some rank keeps times and landmarks (`RankView.timing`)."""
-        return any(known.doc.timed for known in self._behaviours)
+        return any(timed for _, timed in self._behaviours)
 
     def __iter__(self) -> Iterator[RankView]:
         return (self[row] for row in range(len(self._code)))
@@ -172,31 +161,16 @@ class Views:
         """
         if self._code[row] < 0:
             raise LookupError("a rank without what it does")
-        known = self._behaviours[self._code[row]]
-        doc = known.doc
+        alike, timed = self._behaviours[self._code[row]]
         place = _PLACES.decode(self._places[row])
-        return RankView(
+        return alike.elsewhere(
             rank=place.rank,
             world_size=place.world_size,
             groups=tuple(map(self._groups.__getitem__, map(bytes, place.groups))),
-            families=_facing(doc.families, place.peers),
+            families=_facing(alike.families, place.peers),
             family_of_call=self._rows.ints(FAMILY_OF_CALL, row) if self._calls else _NONE,
-            sequence=known.sequence,
-            phases=known.phases,
-            attention_before=known.attention_before,
-            backward_before=known.backward_before,
-            backward_after=doc.backward_after,
-            steps=doc.steps,
-            actions=doc.actions,
-            optimizer_seen=doc.optimizer_seen,
-            has_backward=doc.has_backward,
-            runs_experts=doc.runs_experts,
-            runs_embedding_bags=doc.runs_embedding_bags,
-            fragment=doc.fragment,
-            unseen=doc.unseen,
-            steps_marked=doc.steps_marked,
             ends_ns=self._ends(row) if self._calls else _NONE,
-            timing=unpacked_timing(self._rows, row) if doc.timed and self._calls else None,
+            timing=unpacked_timing(self._rows, row) if timed and self._calls else None,
         )
 
     def _ends(self, row: int) -> Ints:
@@ -206,17 +180,34 @@ class Views:
 _NONE = np.empty(0, dtype=np.int64)
 
 
-def _known(text: str) -> _Known:
+def _anywhere(text: str) -> tuple[RankView, bool]:
+    """A rank that does what the text says and stands nowhere; and whether times are kept of such ranks."""
     doc = _BEHAVIOURS.decode(text)
     if len({len(doc.sequence), len(doc.phases), len(doc.attention_before), len(doc.backward_before)}) > 1:
         raise ValueError("the calls of a step have more phases than calls, or fewer")
-    return _Known(
-        doc=doc,
+    view = RankView(
+        rank=NULL,
+        world_size=0,
+        groups=(),
+        families=doc.families,
+        family_of_call=_NONE,
         sequence=np.array(doc.sequence, dtype=np.int64),
         phases=np.array(doc.phases, dtype=np.int64),
         attention_before=np.array(doc.attention_before, dtype=np.int64),
         backward_before=np.array(doc.backward_before, dtype=np.bool_),
+        backward_after=doc.backward_after,
+        steps=doc.steps,
+        actions=doc.actions,
+        optimizer_seen=doc.optimizer_seen,
+        has_backward=doc.has_backward,
+        runs_experts=doc.runs_experts,
+        runs_embedding_bags=doc.runs_embedding_bags,
+        fragment=doc.fragment,
+        unseen=doc.unseen,
+        steps_marked=doc.steps_marked,
+        ends_ns=_NONE,
     )
+    return view, doc.timed
 
 
 def _facing(families: tuple[Family, ...], peers: tuple[tuple[int, int], ...]) -> tuple[Family, ...]:

@@ -72,7 +72,7 @@ def marked_off_mesh(views: Sequence[RankView]) -> tuple[RankView, ...]:
     nearest = set()
     for view in views:
         own = view.rank
-        peers = [f.peer for f in view.families if f.peer >= 0 and f.peer != own and _over_the_world(view, f)]
+        peers = [f.peer for f in view.with_peer if f.peer != own and _over_the_world(view, f)]
         if own != NULL and peers:
             nearest.add(min([abs(peer - own) for peer in peers]))
     return tuple(replace(view, off_mesh=True) for view in views) if len(nearest) > 1 else tuple(views)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -89,8 +89,20 @@ class Passes:
         """The same passes of a rank so many places on, whose peers are as far away."""
         if not by:
             return self
-        previous, following = (p if p is None or p == NULL else p + by for p in (self.previous, self.following))
-        return replace(self, previous=previous, following=following)
+        return Passes(
+            self.order,
+            self.position,
+            _moved(self.previous, by),
+            _moved(self.following, by),
+            self.sends,
+            self.backward_passes,
+            self.forwards_first,
+        )
+
+
+def _moved(peer: int | None, by: int) -> int | None:
+    """A peer so many places on; none, and one that is not known, stay."""
+    return peer if peer is None or peer == NULL else peer + by
 
 
 def passes(view: RankView, claim: Claim) -> Passes:
