@@ -30,7 +30,7 @@ from benchmarks.scoring.run import Result, results
 from benchmarks.scoring.store import append, load
 from benchmarks.synthesis.matrix import entries
 
-SOURCES = ("bundled", "captured", "published", "generated", "layouts")
+SOURCES = ("bundled", "captured", "ablated", "published", "generated", "layouts")
 MARKS = re.compile(r"(<!-- accuracy:begin -->\n).*?(<!-- accuracy:end -->)", re.DOTALL)
 
 
@@ -39,6 +39,7 @@ def chosen(sources: list[str], scope: str, shared: Path | None, pattern: str) ->
     ways: dict[str, Callable[[], Iterator[Case]]] = {
         "bundled": cases.bundled,
         "captured": lambda: cases.captured(shared),
+        "ablated": lambda: cases.ablated(shared),
         "published": lambda: cases.published(shared),
         "generated": lambda: cases.generated(entries(scope)),
         "layouts": lambda: cases.layouts(shared),

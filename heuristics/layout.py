@@ -181,7 +181,19 @@ def _sharding(seen: Sequence[Seen], found: Degrees, plan: Schedule, undecided: M
     if stage is not None and stage.stage == 0 and any(not s.view.steps and _gathers_beside(s) for s in seen):
         reason = "steps are not found, and as many elements as the gradients have are gathered among the reductions"
         return Sharding(None, (0, 1, 2), reason)
+    if stage is not None and stage.stage == 0 and any(_unsized_beside(s) for s in seen):
+        reason = "gathers of unknown size come with the reductions: whether they bring parameters back does not show"
+        return Sharding(None, (0, 1, 2), reason)
     return stage
+
+
+def _unsized_beside(s: Seen) -> bool:
+    """Whether something of unknown size is gathered or broadcast by the ranks whose gradients are all-reduced."""
+    if s.axes.dense is None or s.axes.dense.kind != "gradient_reduce":
+        return False
+    claimed = {index for claim in s.roles.accepted for index in claim.families}
+    beside = [f for f in s.view.on_group(s.axes.dense.group) if f.index not in claimed and f.is_tensor and f.size < 0]
+    return bool(of(beside, "all_gather", "broadcast"))
 
 
 def _gathers_beside(s: Seen) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
@@ -61,10 +61,21 @@ def family_dims(view: RankView, roles: Roles, axes: Axes) -> list[Dim]:
         named |= dict.fromkeys(claim.families, dim)
         if claim.group >= 0:
             owner[claim.group] = dim
-    return [named.get(family.index) or _leftover(view, family, owner) for family in view.families]
+    doubted = _doubted(roles)
+    return [named.get(family.index) or _leftover(view, family, owner, doubted) for family in view.families]
 
 
-def _leftover(view: RankView, family: Family, owner: dict[int, Dim]) -> Dim:
+def _doubted(roles: Roles) -> Mapping[int, frozenset[str]]:
+    """Per family that no claim which stands covers, the dimensions that something speaks for."""
+    found: dict[int, frozenset[str]] = {}
+    for claim in roles.faint:
+        if claim.weight > 0:
+            for index in claim.families:
+                found[index] = found.get(index, frozenset()) | {claim.dim}
+    return found
+
+
+def _leftover(view: RankView, family: Family, owner: dict[int, Dim], doubted: Mapping[int, frozenset[str]]) -> Dim:
     """A family that no claim covers: control traffic, or a lesser call of the dimension that owns its group."""
     if view.group(family.group).size == 1:
         return "control"
@@ -79,6 +90,8 @@ def _leftover(view: RankView, family: Family, owner: dict[int, Dim]) -> Dim:
         return "control"
     if not view.group(family.group).identified:
         return "unknown"  # groups may share a stream
+    if doubted.get(family.index, frozenset()) - {dim}:
+        return "unknown"  # too little for a claim of its own, enough not to count it among the lesser calls of another
     return dim
 
 

@@ -40,11 +40,29 @@ class Sharding:
 def sharding(view: RankView, claim: Claim, microbatches: int | None) -> Sharding:
     """Read the stage from when and how often gradients are reduced and parameters gathered."""
     families = [f for f in view.families if f.index in claim.families and f.calls_per_step]
+    if _spread(view, claim, families):
+        return Sharding(
+            None, (0, 1, 2, 3), "calls of unknown size on several streams: which belong together is not known"
+        )
+    families += _on_other_streams(view, claim, families)
     scatters, reduces = of(families, "reduce_scatter"), of(families, "all_reduce", "reduce")
     gathers, broadcasts = of(families, "all_gather"), of(families, "broadcast")
     if scatters:
         return _scattered(view, scatters, gathers)
     return _reduced(reduces, gathers, broadcasts, microbatches)
+
+
+def _spread(view: RankView, claim: Claim, families: list[Family]) -> bool:
+    """Whether gradients are scattered on several streams, where nothing says which calls a group makes."""
+    unsized = any(f.size < 0 for f in of(families, "reduce_scatter"))
+    return unsized and any(f.size < 0 for f in of(view.on_other_streams(claim.group), "reduce_scatter"))
+
+
+def _on_other_streams(view: RankView, claim: Claim, families: list[Family]) -> list[Family]:
+    """Gathers and reductions of the same units on other streams, where the group that makes them has no name."""
+    units = {f.size for f in families if f.size > 0}
+    others = [f for f in view.on_other_streams(claim.group) if f.size in units and f.index not in claim.families]
+    return of([f for f in others if f.is_tensor and f.calls_per_step], "reduce_scatter", "all_gather")
 
 
 def _scattered(view: RankView, scatters: list[Family], gathers: list[Family]) -> Sharding:

@@ -20,7 +20,7 @@ class Case:
 
     Attributes:
         name: of the job.
-        source: ``bundled``, ``captured``, ``published``, ``generated`` or ``layouts``.
+        source: ``bundled``, ``captured``, ``ablated``, ``published``, ``generated`` or ``layouts``.
         folder: of its traces; None for one that has yet to be generated.
         truth: what is right, where the folder does not say it.
         entry: how to generate it.
@@ -64,6 +64,12 @@ def captured(shared: Path | None) -> Iterator[Case]:
     """Captured jobs beside the checkout, where they are there."""
     if shared is not None:
         yield from _folders(shared / "data" / "captures", "captured")
+
+
+def ablated(shared: Path | None) -> Iterator[Case]:
+    """The same, bundled or beside the checkout, for traces that lack something (`benchmarks.scoring.ablation`)."""
+    for case in (*bundled(), *captured(shared)):
+        yield Case(f"{case.name} ({case.source})", "ablated", case.folder)
 
 
 def published(shared: Path | None) -> Iterator[Case]:

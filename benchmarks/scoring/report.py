@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from benchmarks.scoring import tables
+from benchmarks.scoring.ablation import WITHOUT
 from benchmarks.scoring.answers import DEGREES
 from benchmarks.scoring.cases import degrees_text
 from benchmarks.scoring.run import GIVEN, Result
@@ -13,6 +14,7 @@ from benchmarks.scoring.tables import Table
 SOURCES = {
     "bundled": "captured jobs in this repository (`sample_traces/`): real programs on gloo",
     "captured": "more captured jobs of the same kind, not part of the repository",
+    "ablated": "both kinds of captures, without names and without what some writers leave out",
     "published": "real GPU traces from public repositories whose layout is stated or follows from their contents",
     "generated": "simulated jobs (`benchmarks/synthesis/`): NCCL-style traces at four metadata levels",
     "layouts": "simulated jobs of published configurations (MLPerf Training, Megatron-Bridge), a few ranks of each",
@@ -59,14 +61,14 @@ def cases(results: Sequence[Result]) -> Table:
     return Table(("case", "given", "truth", "inferred", "confidence", "verdict"), rows)
 
 
-def by_level(results: Sequence[Result]) -> Table:
-    """One row per generated job: the verdict at each level, from all ranks."""
+def by_level(results: Sequence[Result], levels: Sequence[str] = "abcd") -> Table:
+    """One row per job: the verdict for each thing that was given, from all ranks."""
     rows = []
     whole = [r for r in results if r.ranks == "all"]
     for (_, name), some in tables.groups(whole, lambda r: (r.family, r.name)).items():
         at = {r.given: outcome(r) for r in some}
-        rows.append((name, degrees_text(some[0].truth), *(at.get(level, "") for level in "abcd")))
-    return Table(("job", "truth", "a full", "b no descriptions", "c sizes only", "d kernels only"), rows)
+        rows.append((name, degrees_text(some[0].truth), *(at.get(level, "") for level in levels)))
+    return Table(("job", "truth", *(GIVEN[level] for level in levels)), rows)
 
 
 def _share(every: int) -> str:
@@ -121,8 +123,8 @@ def _parts(results: Sequence[Result], every: int) -> Iterator[str]:
         if some:
             yield f"## Cases: {source}"
             yield markdown(cases(some))
-    for source in ("generated", "layouts"):
+    for source, levels in (("ablated", tuple(WITHOUT)), ("generated", "abcd"), ("layouts", "abcd")):
         some = [r for r in results if r.source == source]
         if some:
             yield f"## Cases: {source}"
-            yield markdown(by_level(some))
+            yield markdown(by_level(some, levels))

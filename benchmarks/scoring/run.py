@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from benchmarks.scoring import cases
+from benchmarks.scoring.ablation import WITHOUT, without
 from benchmarks.scoring.answers import DEGREES, NULL, WRONG, Answer, Truth, answer_of, judge
 from benchmarks.scoring.baselines import BASELINES
 from benchmarks.scoring.cases import Case
@@ -26,6 +27,7 @@ GIVEN = {
     "b": "b no descriptions",
     "c": "c sizes only",
     "d": "d kernels only",
+    **dict(zip(WITHOUT, WITHOUT, strict=True)),
 }
 """What is left in the traces, as it is called in tables."""
 PROMISE = 0.9
@@ -38,7 +40,7 @@ class Result:
     name: str
     source: str
     family: str
-    given: str  # a | names ignored | b | c | d
+    given: str  # a key of `GIVEN`
     ranks: str  # all | one
     truth: Truth
     answer: Answer
@@ -72,6 +74,9 @@ class Result:
 
 def results(case: Case) -> Iterator[Result]:
     """Every way of giving a case: with and without names, or at each metadata level; all ranks and single ones."""
+    if case.source == "ablated":
+        yield from _ablated(case)
+        return
     if case.entry is None:
         assert case.folder is not None
         yield from _given(case, case.folder, "a", use_names=True)
@@ -93,9 +98,21 @@ def files(folder: Path) -> list[Path]:
     return sorted(found, key=lambda path: ([int(n) for n in re.findall(r"\d+", path.name)] or [0], path.name))
 
 
+def _ablated(case: Case) -> Iterator[Result]:
+    """Without names, and without something else."""
+    assert case.folder is not None
+    for what in WITHOUT:
+        with tempfile.TemporaryDirectory(prefix="commlens-accuracy-") as name:
+            written = list(without(what, files(case.folder), Path(name)))
+            yield from _answers(case, written, cases.truth(case, case.folder), what, use_names=False)
+
+
 def _given(case: Case, folder: Path, given: str, *, use_names: bool) -> Iterator[Result]:
-    ranks = [label(trace, use_names=use_names) for file in files(folder) for trace in read(file)]
-    truth = cases.truth(case, folder)
+    yield from _answers(case, files(folder), cases.truth(case, folder), given, use_names=use_names)
+
+
+def _answers(case: Case, traces: Sequence[Path], truth: Truth, given: str, *, use_names: bool) -> Iterator[Result]:
+    ranks = [label(trace, use_names=use_names) for file in traces for trace in read(file)]
     guesses = {name: guess(ranks) for name, guess in BASELINES.items()}
     yield _result(case, given, "all", truth, ranks, guesses, use_names)
     if len(ranks) > 1:

@@ -17,12 +17,12 @@ from heuristics.dimensions.claim import (
     of,
     per_step,
 )
+from heuristics.dimensions.keys_values import all_even, among_more, in_pairs, shaped
 from heuristics.dimensions.order import (
     FOUR_PER_ATTENTION,
     adjacent_pairs,
     attention_share,
     begins_after_attention,
-    sizes_in_pairs,
 )
 from heuristics.dimensions.p2p import Traffic, traffic
 from heuristics.view import OPTIMIZER, UNKNOWN
@@ -114,6 +114,9 @@ def _ulysses(view: RankView, group: int, floats: list[Family]) -> list[Claim]:
         tests.append(Test(-STRONG, "attention runs before the first exchange"))
     else:
         tests += _per_attention(view, exchanges)
+    counts = [f for f in of(view.on_group(group), "all_to_all") if not f.is_float]
+    if counts:
+        tests.append(Test(-STRONG, f"{count(per_step(counts))} exchanges of integers per step go with them: tokens"))
     ndim = max(f.ndim for f in exchanges)
     if ndim >= 4:
         tests.append(Test(FAIR, f"the tensors have {ndim} dimensions: heads and sequence"))
@@ -140,23 +143,25 @@ def _per_attention(view: RankView, exchanges: list[Family]) -> list[Test]:
 
 def _gathered_keys(view: RankView, group: int, floats: list[Family]) -> list[Claim]:
     """Keys and values gathered whole before attention (Llama 3, section 3.3.2; TransformerEngine AllGather class)."""
+    floats = shaped(of(floats, "all_gather", "reduce_scatter")) or floats
     gathers = [f for f in of(floats, "all_gather") if f.forward]
     scatters = [f for f in of(floats, "reduce_scatter") if not f.forward and f.size in {g.size for g in gathers}]
     scatters = [f for f in scatters if f.dtype in {g.dtype for g in gathers}]
     if not gathers or not scatters or not view.has_backward:
         return []
-    keys = sizes_in_pairs(view, gathers)
+    keys = in_pairs(view, floats)
     paired = [g for g in gathers if g.size in {f.size for f in scatters} and (not keys or g.size in keys)]
     scatters = [f for f in scatters if not keys or f.size in keys]
     dims = {f.ndim for f in paired + scatters if f.ndim}
-    tests = []
+    tests = list(max(keys.values(), key=lambda found: sum(test.weight for test in found), default=()))
     if dims and min(dims) >= 3:
         tests.append(Test(STRONG, "tensors of an activation's shape are gathered in forward and scattered in backward"))
     elif dims == {1}:
         tests.append(Test(-STRONG, "the buffers are flat, as parameters are"))
-    if len({f.size for f in paired}) == 1 and per_step(scatters) >= 2 and per_step(scatters) % 2 == 0:
+    if len({f.size for f in paired}) == 1 and all_even(scatters):
         tests.append(Test(WEAK, "one size, an even number of times: keys and values"))
-    if keys:
-        tests.append(Test(SURE, "they come in pairs, one pair for each attention: keys and values"))
+    if more := among_more(view, group):
+        said = f"gradients are reduced among {more} ranks, of which these are a part: what they gather is no parameter"
+        tests.append(Test(STRONG, said))
     facts = MappingProxyType({"cp_kind": "all_gather"})
     return [Claim("cp", "all_gather", group, indices(paired + scatters), tuple(tests), facts)]

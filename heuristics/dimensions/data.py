@@ -18,8 +18,9 @@ from heuristics.dimensions.claim import (
     of,
     per_step,
 )
-from heuristics.dimensions.order import MIN_PAIRED_CALLS, all_after, attention_since, pieces_before, sizes_in_pairs
-from heuristics.view import SCALARS
+from heuristics.dimensions.keys_values import MIN_PAIRED_CALLS, among_more, certain, in_pairs, shaped
+from heuristics.dimensions.order import all_after, attention_since, pieces_before
+from heuristics.view import OPTIMIZER, SCALARS
 
 if TYPE_CHECKING:
     from heuristics.view import Family, RankView
@@ -42,8 +43,7 @@ def claims(view: RankView, group: int) -> list[Claim]:
     if view.has_backward is False:
         return []
     floats = [f for f in view.on_group(group) if f.is_tensor and not is_statistic(view, f)]
-    keys = sizes_in_pairs(view, floats)
-    floats = [f for f in floats if f.size not in keys]
+    floats = _without_keys(view, floats)
     packed = [f for f in view.on_group(group) if f.dtype == "uint8" and f.primitive == "all_gather"]  # fp8 parameters
     scatters = [f for f in of(floats, "reduce_scatter") if not f.forward]
     reduces = [f for f in of(floats, "all_reduce", "reduce") if not f.forward]
@@ -53,10 +53,19 @@ def claims(view: RankView, group: int) -> list[Claim]:
     if not scatters and not reduces:
         found += _regathered(view, group, gathers)
     if scatters:
-        found.append(_scattered(view, group, scatters, gathers))
+        found.append(_scattered(view, group, scatters, gathers, reduces))
     if reduces:
         found.append(_reduced(view, group, reduces, gathers, of(floats, "broadcast")))
     return [claim for claim in found if claim.weight > 0]
+
+
+def _without_keys(view: RankView, floats: list[Family]) -> list[Family]:
+    """Without keys and values of context parallelism; what may be such only where other units are left."""
+    keys = in_pairs(view, floats)
+    floats = [f for f in floats if f.size not in certain(keys)]
+    activations = {f.index for f in shaped(of(floats, "all_gather", "reduce_scatter"))}
+    rest = [f for f in floats if f.size not in keys and f.index not in activations]
+    return rest if of(rest, "reduce_scatter") else floats
 
 
 def _gathers_on_other_streams(view: RankView, group: int) -> list[Family]:
@@ -69,7 +78,7 @@ def _gathers_on_other_streams(view: RankView, group: int) -> list[Family]:
 def is_statistic(view: RankView, family: Family) -> bool:
     """Whether a payload is too small to be gradients: a loss, a norm, a vector of norms, a flag."""
     if family.size < 0:
-        return _few_beside_shards(view, family)
+        return _few_beside_shards(view, family) or _after_shards(view, family)
     if family.size <= SCALARS:
         return True
     return family.size <= STATISTICS_ELEMENTS and family.size <= STATISTICS_SHARE * view.largest_float
@@ -89,6 +98,34 @@ def _few_beside_shards(view: RankView, family: Family) -> bool:
     return sharded and family.calls_per_step <= RARE * scattered
 
 
+def _after_shards(view: RankView, family: Family) -> bool:
+    """Whether an all-reduce of unknown size comes once the last shard of the gradients has left: a norm, a loss.
+
+    Hybrid sharding reduces among other ranks than it scatters to, as often as it scatters.
+    """
+    if family.primitive != "all_reduce" or not 0 < family.calls_per_step == family.by_phase[OPTIMIZER]:
+        return False
+    tensors = [f for f in view.families if f.is_tensor and f.calls_per_step > 0]
+    gathered = {f.group for f in of(tensors, "all_gather")}
+    scatters = [f for f in of(tensors, "reduce_scatter") if f.group in gathered]
+    groups = {f.group for f in scatters if not any(g.forward for g in scatters if g.group == f.group)}
+    for group in groups:
+        own = [f for f in scatters if f.group == group]
+        if all_after(view, indices([family]), indices(own)) and (
+            _holds(view, family.group, group) or family.calls_per_step < per_step(own)
+        ):
+            return True
+    return False
+
+
+def _holds(view: RankView, one: int, other: int) -> bool:
+    """Whether a group has all ranks of another."""
+    if one == other:
+        return True
+    ranks, inside = view.group(one).ranks, view.group(other).ranks
+    return ranks is not None and inside is not None and set(inside) <= set(ranks)
+
+
 def _when_tests(view: RankView, families: list[Family], what: str) -> list[Test]:
     calls = sum(f.calls_per_step for f in families)
     late = sum(f.calls_per_step - f.forward - f.by_phase[3] for f in families)
@@ -102,9 +139,14 @@ def _when_tests(view: RankView, families: list[Family], what: str) -> list[Test]
     return [Test(WEAK, f"{total}")]
 
 
-def _scattered(view: RankView, group: int, scatters: list[Family], gathers: list[Family]) -> Claim:
+def _scattered(
+    view: RankView, group: int, scatters: list[Family], gathers: list[Family], reduces: list[Family]
+) -> Claim:
     """Sharded data parallelism: reduce-scatter of gradients, all-gather of parameters (Rajbhandari et al. 2020)."""
     tests = _when_tests(view, scatters, "reduce-scattered")
+    tests += _whole_tests(view, group, scatters, reduces)
+    if more := among_more(view, group):
+        tests.append(Test(-STRONG, f"gradients are reduced among {more} ranks, of which these are a part"))
     scattered, gathered = {f.size for f in scatters}, {f.size for f in gathers}
     if -1 in scattered & gathered:
         tests += _unsized_tests(view, scatters, gathers)
@@ -120,6 +162,20 @@ def _scattered(view: RankView, group: int, scatters: list[Family], gathers: list
     tests += _tensor_tests(scatters, gathers)
     parameters = [f for f in gathers if f.size in scattered or not scattered & gathered]
     return Claim("dp", "gradient_scatter", group, indices(scatters + parameters), tuple(tests), MappingProxyType({}))
+
+
+def _whole_tests(view: RankView, group: int, scatters: list[Family], reduces: list[Family]) -> list[Test]:
+    """Ranks that all-reduce most of their gradients hold parameters whole; what they scatter is something else.
+
+    Some may be kept whole where the others are sharded: small ones (DeepSpeed), those that are ignored (FSDP).
+    """
+    if not reduces or not view.group(group).identified:
+        return []
+    said = "are all-reduced among the same ranks in or after backward: these hold parameters whole"
+    if any(f.size < 0 for f in scatters + reduces):
+        return [Test(-STRONG, f"{count(per_step(reduces))} tensors of unknown size {said}")]
+    whole, parts = elements(reduces), elements(scatters)
+    return [Test(-SURE, f"{whole:,.0f} elements per step {said}")] if whole >= parts else []
 
 
 def _unsized_tests(view: RankView, scatters: list[Family], gathers: list[Family]) -> list[Test]:

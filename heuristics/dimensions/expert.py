@@ -70,12 +70,13 @@ def _workload_tests(view: RankView) -> list[Test]:
 
 
 def _counts(families: list[Family]) -> list[Family]:
-    """Exchanges of token counts: small integers, by all-to-all, gather or reduction."""
-    return [
-        f
-        for f in of(families, "all_to_all", "all_gather", "all_reduce")
-        if not f.is_float and 1 < f.size <= MAX_EXPERTS
-    ]
+    """Exchanges of token counts: small integers, by all-to-all, gather or reduction.
+
+    Nothing but counts is exchanged as integers, so where sizes are not recorded all-to-alls still tell.
+    """
+    integers = [f for f in families if not f.is_float]
+    known = [f for f in of(integers, "all_to_all", "all_gather", "all_reduce") if 1 < f.size <= MAX_EXPERTS]
+    return known + [f for f in of(integers, "all_to_all") if f.size < 0]
 
 
 def _uneven(view: RankView, group: int, families: list[Family]) -> list[Claim]:
@@ -148,6 +149,8 @@ def _padded(view: RankView, group: int, families: list[Family]) -> list[Claim]:
     tests = []
     if counts:
         tests.append(Test(STRONG, f"{count(per_step(counts))} exchanges of integer counts per step go with them"))
+    if view.has_backward and any(f.backward for f in exchanges) and not any(f.forward for f in exchanges):
+        tests.append(Test(-STRONG, "all of them lie in backward, and tokens leave in forward"))
     attended = begins_after_attention(view, indices(exchanges))
     if attended:
         tests.append(Test(STRONG, "attention runs before the first exchange: tokens leave after it"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,11 +9,7 @@ import numpy as np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from heuristics.view import Family, RankView
-
-MIN_PAIRED_CALLS = 8
-"""Four pairs: fewer may fall around attention by chance."""
-
+    from heuristics.view import RankView
 
 FOUR_PER_ATTENTION = 1 / 3
 """Share of exchanges with attention before them: a quarter where q, k, v and the output of a layer are exchanged, a
@@ -74,29 +69,6 @@ def attention_between(view: RankView, opening: frozenset[int], closing: frozense
     total = np.cumsum(view.attention_before)
     inside = total[second[before >= 0]] - total[first[before[before >= 0]]] > 0
     return float(inside.mean())
-
-
-def sizes_in_pairs(view: RankView, families: Iterable[Family]) -> frozenset[int]:
-    """Sizes that are gathered two by two, with attention between one pair and the next: keys and values.
-
-    The two of a pair follow each other directly, and their gradients are scattered in the dtype they were gathered in;
-    units of sharded parameters are gathered one by one, and their gradients mostly travel in float32.
-    """
-    listed = list(families)
-    reduced = {(f.size, f.dtype) for f in view.families if f.primitive == "reduce_scatter"}
-    by_size: dict[int, set[int]] = {}
-    for family in listed:
-        if family.primitive == "all_gather" and family.size > 0 and (family.size, family.dtype) in reduced:
-            by_size.setdefault(family.size, set()).add(family.index)
-    return frozenset(size for size, own in by_size.items() if _in_pairs(view, frozenset(own)))
-
-
-def _in_pairs(view: RankView, families: frozenset[int]) -> bool:
-    where, since = positions(view, families), attention_since(view, families)
-    if len(since) < MIN_PAIRED_CALLS or len(since) % 2:
-        return False
-    beside = (where[1::2] - where[::2] == 1).mean() >= 0.9
-    return bool(beside and (since[2::2] > 0).mean() >= 0.9 and (since[1::2] > 0).mean() <= 0.1)
 
 
 def begins_after_attention(view: RankView, families: frozenset[int]) -> bool | None:

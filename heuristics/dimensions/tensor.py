@@ -21,7 +21,8 @@ from heuristics.dimensions.claim import (
     per_step,
 )
 from heuristics.dimensions.data import is_statistic
-from heuristics.dimensions.order import alternates, attention_between, attention_since, pieces_before, sizes_in_pairs
+from heuristics.dimensions.keys_values import certain, in_pairs
+from heuristics.dimensions.order import alternates, attention_between, attention_since, pieces_before
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -58,7 +59,7 @@ def claims(view: RankView, group: int) -> list[Claim]:
 def _with_sequence_parallelism(view: RankView, group: int, tensors: list[Family]) -> list[Claim]:
     """All-gather before and reduce-scatter after each sublayer (Korthikanti et al. 2022, section 4.2.2)."""
     if not view.group(group).identified:  # keys and values of another dimension may be mixed in
-        keys = sizes_in_pairs(view, tensors)
+        keys = certain(in_pairs(view, tensors))
         tensors = [f for f in tensors if f.size not in keys]
     scatters, gathers = of(tensors, "reduce_scatter"), of(tensors, "all_gather")
     sizes = {f.size for f in scatters} & {f.size for f in gathers}
