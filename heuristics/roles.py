@@ -88,16 +88,7 @@ def _apart(one: Claim, other: Claim) -> bool:
 def _excludes(view: RankView, one: Claim, other: Claim) -> bool:
     if one.families & other.families:
         return True
-    return _apart(one, other) and _same_members(view, one.group, other.group)
-
-
-def _same_members(view: RankView, one: int, other: int) -> bool:
-    if not view.group(one).identified or not view.group(other).identified:
-        return False
-    if one == other:
-        return True
-    ranks = view.group(one).ranks
-    return ranks is not None and ranks == view.group(other).ranks
+    return _apart(one, other) and view.same_ranks(one.group, other.group)
 
 
 def _stands_without(claim: Claim, winner: Claim) -> bool:

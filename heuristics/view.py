@@ -231,6 +231,13 @@ class RankView:
         """A group by its position; -1 stands for calls whose group is not known."""
         return self.groups[index] if index >= 0 else UNKNOWN_GROUP
 
+    def same_ranks(self, one: int, other: int) -> bool:
+        """Whether two groups are known to have the same members."""
+        if not self.group(one).identified or not self.group(other).identified:
+            return False
+        ranks = self.group(one).ranks
+        return one == other or (ranks is not None and ranks == self.group(other).ranks)
+
     @property
     def calls_identified(self) -> bool:
         """Whether every call is on a group that can be told from the others."""

@@ -53,7 +53,7 @@ def claims(view: RankView, group: int) -> list[Claim]:
     if not scatters and not reduces:
         found += _regathered(view, group, gathers)
     if scatters:
-        found.append(_scattered(view, group, scatters, gathers, reduces))
+        found.append(_scattered(view, group, scatters, gathers))
     if reduces:
         found.append(_reduced(view, group, reduces, gathers, of(floats, "broadcast")))
     return [claim for claim in found if claim.weight > 0]
@@ -139,12 +139,10 @@ def _when_tests(view: RankView, families: list[Family], what: str) -> list[Test]
     return [Test(WEAK, f"{total}")]
 
 
-def _scattered(
-    view: RankView, group: int, scatters: list[Family], gathers: list[Family], reduces: list[Family]
-) -> Claim:
+def _scattered(view: RankView, group: int, scatters: list[Family], gathers: list[Family]) -> Claim:
     """Sharded data parallelism: reduce-scatter of gradients, all-gather of parameters (Rajbhandari et al. 2020)."""
     tests = _when_tests(view, scatters, "reduce-scattered")
-    tests += _whole_tests(view, group, scatters, reduces)
+    tests += _whole_tests(view, group, scatters)
     if more := among_more(view, group):
         tests.append(Test(-STRONG, f"gradients are reduced among {more} ranks, of which these are a part"))
     scattered, gathered = {f.size for f in scatters}, {f.size for f in gathers}
@@ -164,12 +162,14 @@ def _scattered(
     return Claim("dp", "gradient_scatter", group, indices(scatters + parameters), tuple(tests), MappingProxyType({}))
 
 
-def _whole_tests(view: RankView, group: int, scatters: list[Family], reduces: list[Family]) -> list[Test]:
+def _whole_tests(view: RankView, group: int, scatters: list[Family]) -> list[Test]:
     """Ranks that all-reduce most of their gradients hold parameters whole; what they scatter is something else.
 
     Some may be kept whole where the others are sharded: small ones (DeepSpeed), those that are ignored (FSDP).
     """
-    if not reduces or not view.group(group).identified:
+    tensors = [f for f in of(view.families, "all_reduce", "reduce") if f.is_tensor and f.calls_per_step > 0]
+    reduces = [f for f in tensors if not f.forward and not is_statistic(view, f) and view.same_ranks(group, f.group)]
+    if not reduces:
         return []
     said = "are all-reduced among the same ranks in or after backward: these hold parameters whole"
     if any(f.size < 0 for f in scatters + reduces):
