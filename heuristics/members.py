@@ -8,7 +8,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from heuristics.dimensions.claim import Claim, indices
-from heuristics.dimensions.data import is_statistic
+from heuristics.dimensions.norms import is_statistic
 from heuristics.dimensions.order import all_after
 from heuristics.mesh import without
 from heuristics.verdict import Alternative, Dim

@@ -17,7 +17,7 @@ from heuristics.dimensions.claim import (
     of,
     per_step,
 )
-from heuristics.dimensions.keys_values import all_even, among_more, in_pairs, shaped
+from heuristics.dimensions.keys_values import all_even, among_more, in_pairs, shaped, speaks_for_keys
 from heuristics.dimensions.order import (
     FOUR_PER_ATTENTION,
     adjacent_pairs,
@@ -162,6 +162,6 @@ def _gathered_keys(view: RankView, group: int, floats: list[Family]) -> list[Cla
         tests.append(Test(WEAK, "one size, an even number of times: keys and values"))
     if more := among_more(view, group):
         said = f"gradients are reduced among {more} ranks, of which these are a part: what they gather is no parameter"
-        tests.append(Test(STRONG, said))
+        tests.append(Test(speaks_for_keys(view, keys), said))
     facts = MappingProxyType({"cp_kind": "all_gather"})
     return [Claim("cp", "all_gather", group, indices(paired + scatters), tuple(tests), facts)]

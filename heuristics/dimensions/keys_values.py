@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from heuristics.dimensions.claim import FAIR, STRONG, SURE, Test, indices, of, per_step
+from heuristics.dimensions.claim import FAIR, STRONG, SURE, WEAK, Test, indices, of, per_step
 from heuristics.dimensions.expert import DISPATCH_LIBRARIES
-from heuristics.dimensions.order import attention_since, positions
-from heuristics.view import SCALARS
+from heuristics.dimensions.norms import is_statistic
+from heuristics.dimensions.order import attention_between, attention_since, positions
 
 if TYPE_CHECKING:
     from heuristics.view import Family, RankView
@@ -81,22 +81,35 @@ def among_more(view: RankView, group: int) -> int:
     inside = view.group(group).ranks
     if inside is None or _tokens_travel(view) or not view.attention_before.any():
         return 0
-    gradients = [f for f in of(view.families, "all_reduce", "reduce_scatter") if _is_gradient(f)]
-    groups = {f.group for f in gradients if f.group != group}
+    late = [f for f in of(view.families, "all_reduce", "reduce", "reduce_scatter") if f.is_tensor and not f.forward]
+    groups = {f.group for f in late if f.group != group and f.calls_per_step and not is_statistic(view, f)}
     wider = [ranks for g in groups if (ranks := view.group(g).ranks) is not None and len(ranks) > len(inside)]
     return max((len(ranks) for ranks in wider if set(inside) <= set(ranks)), default=0)
 
 
-def _is_gradient(family: Family) -> bool:
-    often = family.backward > 0 and not family.forward
-    return often and family.is_tensor and (family.size < 0 or family.size > SCALARS)
-
-
 def _tokens_travel(view: RankView) -> bool:
-    """Whether something may be sent to experts: by exchange, by a library, or as sums scattered in forward."""
+    """Whether something sends tokens to experts: an exchange, a library, or gathers and sums without attention."""
     floats = [f for f in view.families if f.is_tensor]
-    exchanged = of(floats, "all_to_all") or [f for f in of(floats, "reduce_scatter") if f.forward]
-    return bool(exchanged) or view.runs_experts or any(f.library in DISPATCH_LIBRARIES for f in floats)
+    if view.runs_experts or of(floats, "all_to_all") or any(f.library in DISPATCH_LIBRARIES for f in floats):
+        return True
+    return any(not _around_attention(view, group, floats) for group in _summed_in_forward(floats))
+
+
+def _summed_in_forward(floats: Sequence[Family]) -> set[int]:
+    return {f.group for f in of(floats, "reduce_scatter") if f.forward}
+
+
+def _around_attention(view: RankView, group: int, floats: Sequence[Family]) -> bool:
+    """Whether attention runs between the gathers and the sums of a group, as it does where ranks share a layer."""
+    own = [f for f in floats if f.group == group]
+    share = attention_between(view, indices(of(own, "all_gather")), indices(of(own, "reduce_scatter")))
+    return share is not None and share > 0.0
+
+
+def speaks_for_keys(view: RankView, pairs: Mapping[int, list[Test]]) -> float:
+    """How much `among_more` weighs: little where ranks that share a layer may share experts, unless pairs show."""
+    shared = _summed_in_forward([f for f in view.families if f.is_tensor])
+    return STRONG if pairs or not shared else WEAK
 
 
 def all_even(families: Sequence[Family]) -> bool:

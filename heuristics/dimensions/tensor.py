@@ -20,8 +20,8 @@ from heuristics.dimensions.claim import (
     of,
     per_step,
 )
-from heuristics.dimensions.data import is_statistic
 from heuristics.dimensions.keys_values import certain, in_pairs
+from heuristics.dimensions.norms import is_statistic
 from heuristics.dimensions.order import alternates, attention_between, attention_since, pieces_before
 
 if TYPE_CHECKING:
