@@ -29,6 +29,10 @@ SAME_ELEMENTS = 0.02
 """Gathered buckets are padded to a multiple of the ranks, so parameters may have a little more than their gradients."""
 
 
+REGATHERED = 0.5
+"""FSDP gathers units again in backward, all but the root and sometimes the last: of two and more, half at least."""
+
+
 def claims(view: RankView, group: int) -> list[Claim]:
     """Data-parallel readings of the calls on one group."""
     if view.has_backward is False:
@@ -128,6 +132,10 @@ def _unsized_tests(view: RankView, scatters: list[Family], gathers: list[Family]
     if gathered >= 1.5 * scattered:
         said = f"{count(gathered)} gathers for {count(scattered)} reduce-scatters: parameters are gathered again"
         tests.append(Test(WEAK, said))
+    again = sum(f.backward for f in gathers)
+    if 0 < again < REGATHERED * scattered:
+        said = f"{count(again)} of {count(scattered)} units are gathered again: the others may be keys and values"
+        tests.append(Test(-STRONG, said))
     since = attention_since(view, indices(f for f in gathers if f.forward))[:leading]
     if len(since) >= MIN_PAIRED_CALLS and (since[2::2] > 0).all() and not since[1::2].any():
         tests.append(Test(-STRONG, "attention runs after every second gather: keys and values look the same"))

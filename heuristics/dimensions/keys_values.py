@@ -76,10 +76,11 @@ def shaped(families: Sequence[Family]) -> list[Family]:
 def among_more(view: RankView, group: int) -> int:
     """Ranks among which gradients are reduced, where those of a group are a part of them; else 0.
 
-    Gradients of experts go to a part of those ranks as well, so nothing may send tokens to experts.
+    Gradients of experts go to a part of those ranks as well: to ranks that hold the same experts, none of which sends
+    tokens to another.
     """
     inside = view.group(group).ranks
-    if inside is None or _tokens_travel(view) or not view.attention_before.any():
+    if inside is None or _may_hold_experts(view, inside) or not view.attention_before.any():
         return 0
     late = [f for f in of(view.families, "all_reduce", "reduce", "reduce_scatter") if f.is_tensor and not f.forward]
     groups = {f.group for f in late if f.group != group and f.calls_per_step and not is_statistic(view, f)}
@@ -87,12 +88,18 @@ def among_more(view: RankView, group: int) -> int:
     return max((len(ranks) for ranks in wider if set(inside) <= set(ranks)), default=0)
 
 
-def _tokens_travel(view: RankView) -> bool:
-    """Whether something sends tokens to experts: an exchange, a library, or gathers and sums without attention."""
+def _may_hold_experts(view: RankView, ranks: Sequence[int]) -> bool:
+    """Whether some ranks may hold the same experts: something sends tokens, and not among these ranks.
+
+    Tokens go by an exchange, a library, or gathers and sums without attention.
+    """
     floats = [f for f in view.families if f.is_tensor]
-    if view.runs_experts or of(floats, "all_to_all") or any(f.library in DISPATCH_LIBRARIES for f in floats):
-        return True
-    return any(not _around_attention(view, group, floats) for group in _summed_in_forward(floats))
+    sending = {f.group for f in floats if f.primitive == "all_to_all" or f.library in DISPATCH_LIBRARIES}
+    sending |= {group for group in _summed_in_forward(floats) if not _around_attention(view, group, floats)}
+    among = [view.group(group).ranks for group in sending]
+    if not among:
+        return view.runs_experts
+    return any(members is None or len(set(members) & set(ranks)) <= 1 for members in among)
 
 
 def _summed_in_forward(floats: Sequence[Family]) -> set[int]:

@@ -87,6 +87,36 @@ def test_two_groups_of_the_same_ranks_are_one() -> None:
     assert (layout.cp, layout.dp) == (2, 1)
 
 
-def test_where_tokens_travel_the_part_may_hold_experts() -> None:
-    layout = inside(2, *[exchange(8192, "F", group=1, split="uneven", attention=1)] * 4)
-    assert "of which these are a part" not in " ".join(layout.dimensions["cp"].evidence)
+def test_the_part_may_hold_the_same_experts_if_tokens_go_elsewhere() -> None:
+    said = "of which these are a part"
+    tokens = [exchange(8192, "F", group=g, split="uneven", attention=1) for g in (1, 2)]
+    pairs, across = [(0, 1), (0, 1), (2, 3), (2, 3)], [(0, 2), (1, 3), (0, 2), (1, 3)]
+    layouts = []
+    for token in tokens:
+        calls = [*[token] * 4, *forward(2, into=1), *backward(2, into=1), reduce(ROOT + 2 * BLOCK, "B")]
+        groups = [[group(0, 1, 2, 3), group(*pairs[n]), group(*across[n])] for n in range(4)]
+        layouts.append(infer_views([rank(calls, groups[n], world=4, number=n) for n in range(4)]).layout)
+    among, elsewhere = layouts
+    assert (among.cp, among.ep, among.dp) == (2, 2, 2)
+    assert said in " ".join(among.dimensions["cp"].evidence)
+    assert said not in " ".join(elsewhere.dimensions["cp"].evidence)
+
+
+def test_beside_tensor_parallelism_pairs_decide() -> None:
+    # Tensor-parallel ranks sum in forward as ranks that share experts do, but attention lies between.
+    layer = [gather(4096, "F", group=2), scatter(4096, "F", group=2, attention=1)]
+    keys = forward(2, into=1)
+    calls = [*keys[:2], *layer, *keys[2:], *layer, *[gather(4096, "B", group=2), scatter(4096, "B", group=2)] * 2]
+    for layers, expected in ((2, 2), (1, None)):
+        own = calls if layers == 2 else [*keys[:2], *layer, gather(4096, "B", group=2), scatter(4096, "B", group=2)]
+        own = [*own, *backward(layers, into=1), reduce(ROOT + layers * BLOCK, "B")]
+        views = []
+        for number in range(8):
+            tp, cp, replicas = number % 2, number // 2 % 2, number // 4
+            copies = group(*(n for n in range(8) if n % 2 == tp))
+            part = group(tp + 4 * replicas, tp + 4 * replicas + 2)
+            shared = group(4 * replicas + 2 * cp, 4 * replicas + 2 * cp + 1)
+            views.append(rank(own, [copies, part, shared], world=8, number=number))
+        layout = infer_views(views).layout
+        assert (layout.tp, layout.cp) == (2, expected), layers
+        assert layout.dp == (2 if expected else None)
