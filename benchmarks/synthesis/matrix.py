@@ -142,6 +142,16 @@ _LARGE: tuple[tuple[str, str, dict[str, Any]], ...] = (
 )
 
 
+_SHALLOW: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    *(("megatron", layout, {}) for layout in ("tp2-dp2", "cp2-dp2", "tp2-cp2-dp2", "ep2-dp4", "pp2-dp2")),
+    *(("torchtitan", layout, {}) for layout in ("dp4", "tp2-dp2", "dp4-rep2", "cp2-dp2", "ep2-dp4")),
+    *(("megatron", layout, {"cp_kind": "all_gather"}) for layout in ("cp4", "cp2-dp2", "tp2-cp2-dp2")),
+    *(("torchtitan", layout, {"cp_kind": "all_gather"}) for layout in ("cp4", "cp2-dp2", "tp2-cp2-dp2")),
+    *(("torchtitan", layout, {"cp_kind": "ulysses"}) for layout in ("cp4", "cp2-dp2")),
+)
+"""Jobs again with models of two layers, as tests of a framework run them: little repeats."""
+
+
 @dataclass(frozen=True)
 class Entry:
     """A job and the metadata levels to write it at."""
@@ -164,6 +174,11 @@ def entries(scope: str = "full") -> Iterator[Entry]:
     for writing in _WRITINGS:
         for framework, layout in _WRITTEN:
             yield Entry(Spec.parse(framework, layout, writing=writing), ("b", "c", "d"), "writers")
+    for framework, layout, changes in _SHALLOW:
+        spec = Spec.parse(framework, layout, **changes)
+        for writing in (Writing(), Writing(shapes=False)):
+            shallow = replace(spec.model, name="shallow", layers=max(2, spec.pp * spec.virtual))
+            yield Entry(replace(spec, model=shallow, writing=writing), levels, "shallow")
     for framework, layout, changes in _LARGE:
         spec = Spec.parse(framework, layout, **changes)
         yield Entry(replace(spec, ranks=sampled(spec)), ("a", "b", "c"), "large")
