@@ -2,7 +2,7 @@
 
 `python -m benchmarks.scale --ranks 2048 16384` makes the summaries of jobs with several dimensions
 (`benchmarks.many_ranks`) as one merged file, and prints CPU seconds of each stage, wall time and peak memory, measured
-in processes of their own without their imports: of three runs the one in the middle. `--apart` measures a directory
+in processes of their own without their imports: of five runs the one in the middle. `--apart` measures a directory
 with a file per rank as well, read by `analyzer.infer_layout` from its start to its end. Exits with 1 where a limit is
 missed or a layout is wrong.
 """
@@ -153,7 +153,7 @@ def main() -> None:
     parser.add_argument("--job", nargs="+", choices=sorted(DEGREES), default=list(DEGREES), help="kinds of jobs")
     parser.add_argument("--apart", action="store_true", help="a directory with a file per rank, of the first kind, too")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes that read that directory")
-    parser.add_argument("--rounds", type=int, default=3, help="runs of each, of which the median is shown")
+    parser.add_argument("--rounds", type=int, default=5, help="runs of each, of which the median is shown")
     parser.add_argument("--into", type=Path, help="a page with two marks, between which the table goes")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "commlens_scale")
     args = parser.parse_args()
