@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+"""Parameters of `mallopt(3)` of glibc."""
+
+_KEPT_BYTES = 64 * 2**20
+"""What a process that reads file after file keeps of freed memory for the next: small files take less, and what large
+ones take beyond that is given back."""
 
 _PROCESS_BYTES = 160 * 2**20
 """A process with its libraries that has read a small file."""
@@ -36,3 +44,18 @@ def peak_bytes() -> int:
         return 0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak << 10
+
+
+def keep_freed_memory() -> None:
+    """Let this process keep what it frees after a file for the next one, where the C library can be told so.
+
+    Else every file maps the same memory anew, page by page: a tenth of the time that a file of 5 MB takes.
+    """
+    if sys.platform != "linux":
+        return
+    from ctypes import CDLL
+
+    with suppress(OSError, AttributeError):  # another C library
+        mallopt = CDLL(None).mallopt
+        mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES // 2)
+        mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)

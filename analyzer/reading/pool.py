@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from analyzer.reading.memory import Estimate, peak_bytes
+from analyzer.reading.memory import Estimate, keep_freed_memory, peak_bytes
 from analyzer.reading.one import Job, Loaded, Lost, attempt
 
 if TYPE_CHECKING:
@@ -219,6 +219,7 @@ def _serve(pipe: Connection, other_end: Connection | None, scratch: str) -> None
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the parent ends its children
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     tempfile.tempdir = scratch
+    keep_freed_memory()
     while True:
         try:
             job = pipe.recv()
