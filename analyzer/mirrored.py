@@ -123,7 +123,9 @@ def _context(flows: Traffic, layout: Layout, out: Predicted, _stages: Sequence[i
         forward = _sum(flows, "all_to_all", "forward")
         out.add("cp", "all_to_all", 2 * forward, "forward of this run, mirrored in backward")
         return
-    laws = cp_calls_per_layer(out.profile, kind, n)
+    kept = kind == "all_gather" and not _sum(flows, "all_gather", "backward")
+    laws = cp_calls_per_layer(out.profile, kind, n, kept=kept)
+    said = "keys and values of this run's forward, " + ("kept for backward, " if kept else "") + "and their gradients"
     first = [law for law in laws if law.phase == "forward"]
     # Messages outside of all marks stay without a phase; those of backward lie inside autograd's.
     forward = sum(_sum(flows, p, "forward", "unknown") for p in {law.primitive for law in first})
@@ -132,7 +134,7 @@ def _context(flows: Traffic, layout: Layout, out: Predicted, _stages: Sequence[i
     for law in laws:
         sent = block * float(law.calls * law.kv_blocks) * (1 if law.one_hot else _share_sent(law.primitive, n))
         sent *= (itemsize(law.dtype) or width) / width
-        out.add("cp", law.primitive, sent, "keys and values of this run's forward, and their gradients")
+        out.add("cp", law.primitive, sent, said)
     beyond = _sum(flows, "send_recv") - out.bytes.get(("cp", "send_recv"), 0.0)
     if kind == "ring" and beyond == block:
         out.name("cp", "send_recv", beyond, "gradients of keys and values take one more hop, back to their owner")

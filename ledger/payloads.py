@@ -150,7 +150,7 @@ class CpLaw:
     inner: bool = False  # runs in the inner group of hierarchical context parallelism
 
 
-def cp_calls_per_layer(profile: str, kind: str, n: int, *, inner: int = 1) -> tuple[CpLaw, ...]:
+def cp_calls_per_layer(profile: str, kind: str, n: int, *, inner: int = 1, kept: bool = False) -> tuple[CpLaw, ...]:
     """Context-parallel calls per attention layer and microbatch in a group of ``n``.
 
     * ``ring``, sent as messages (textbook, Megatron with TransformerEngine): n-1 blocks of K and V forward; backward
@@ -158,7 +158,8 @@ def cp_calls_per_layer(profile: str, kind: str, n: int, *, inner: int = 1) -> tu
       then KV.
     * ``ring`` in torch (default rotation): one all-gather of K and V in each direction, and n one-hot all-to-alls of
       the gradients in float32.
-    * ``all_gather``: K and V gathered in both directions, their gradients scattered; all exposed.
+    * ``all_gather``: K and V gathered in both directions (TransformerEngine), or in forward alone and ``kept`` for
+      backward (an autograd function that saves them); their gradients scattered; all exposed.
     * ``ulysses``: q, k, v and o change layout by all-to-all, their gradients change back.
     * ``hierarchical``: ulysses over ``inner`` ranks, ring over n/inner.
 
@@ -177,11 +178,8 @@ def cp_calls_per_layer(profile: str, kind: str, n: int, *, inner: int = 1) -> tu
         return (*inside, *cp_calls_per_layer(profile, "ring", n // inner))
     if kind == "all_gather":
         half = Fraction(n, 2)
-        return (
-            CpLaw("all_gather", "forward", 2, half),
-            CpLaw("all_gather", "backward", 2, half),
-            CpLaw("reduce_scatter", "backward", 2, half),
-        )
+        again = () if kept else (CpLaw("all_gather", "backward", 2, half),)
+        return (CpLaw("all_gather", "forward", 2, half), *again, CpLaw("reduce_scatter", "backward", 2, half))
     if written_by in ("torch", "hf"):
         return (
             CpLaw("all_gather", "forward", 1, Fraction(n)),

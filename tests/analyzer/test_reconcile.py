@@ -78,6 +78,19 @@ def test_megatron_gathers_once_more_and_the_textbook_does_not() -> None:
     assert verdicts(seen, layout(sequence_parallel=True), "textbook")["tp", "all_gather"][0] == "explained"
 
 
+@pytest.mark.parametrize(("again", "verdict"), [(0, "match"), (4, "match"), (2, "differs")])
+def test_keys_and_values_are_kept_for_backward_or_gathered_again(again: int, verdict: str) -> None:
+    # Two layers over four ranks: K and V of a layer gathered in forward, and where they are not kept in backward.
+    seen = sent(
+        ("cp", "all_gather", "forward", "float32", A, 4, A * 0.75),
+        *([("cp", "all_gather", "backward", "float32", A, again, A * 0.75)] if again else []),
+        ("cp", "reduce_scatter", "backward", "float32", A, 4, A * 0.75),
+    )
+    found = verdicts(seen, layout(tp=1, cp=4, cp_kind="all_gather"), "textbook")
+    assert found["cp", "all_gather"] == (verdict, (4 + (4 if again else 0)) * A * 0.75)
+    assert found["cp", "reduce_scatter"] == ("match", 4 * A * 0.75)
+
+
 @pytest.mark.parametrize(
     ("stage", "calls_of_root", "verdict"), [(3, 1, "explained"), (3, 2, "match"), (3, 3, "differs"), (2, 1, "differs")]
 )

@@ -59,6 +59,12 @@ def test_context_parallel_calls():
     assert [call.calls for call in both[8:]] == [3, 3]
     gathered = payloads.cp_calls_per_layer("megatron", "all_gather", 8)
     assert {call.kv_blocks for call in gathered} == {Fraction(4)}
+    assert [
+        (call.primitive, call.phase) for call in payloads.cp_calls_per_layer("torch", "all_gather", 8, kept=True)
+    ] == [
+        ("all_gather", "forward"),
+        ("reduce_scatter", "backward"),
+    ]
 
 
 def test_stage_boundaries_and_dispatch():
