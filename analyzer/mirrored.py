@@ -16,7 +16,7 @@ from heuristics.dtypes import itemsize
 from heuristics.verdict import Layout
 from ledger.errors import LedgerError
 from ledger.laws import tp_law
-from ledger.payloads import cp_calls_per_layer, gradient_calls
+from ledger.payloads import cp_calls_per_layer, gradient_calls, tp_calls_per_layer
 from ledger.pipeline import sends_per_rank
 
 NO_PHASES = "its calls are not told apart into forward and backward"
@@ -62,8 +62,9 @@ def _tensor(flows: Traffic, layout: Layout, out: Predicted, _stages: Sequence[in
     said = "forward of this run, mirrored in backward"
     if layout.sequence_parallel:
         regather = gathered * (law.gather.backward - 1)
-        out.add("tp", "all_gather", gathered + scattered + regather + again * gathered, said)
-        out.add("tp", "reduce_scatter", gathered + scattered + again * scattered, said)
+        repeated = _repeated(main, layout, out.profile)
+        out.add("tp", "all_gather", gathered + scattered + regather + repeated["all_gather"], said)
+        out.add("tp", "reduce_scatter", gathered + scattered + repeated["reduce_scatter"], said)
     else:
         reduced = _sum(main, "all_reduce", "forward")
         backward = _column_inputs(main, layout.microbatches or 1) if law.per_column_linear else reduced
@@ -72,6 +73,17 @@ def _tensor(flows: Traffic, layout: Layout, out: Predicted, _stages: Sequence[in
         if flow not in main:
             cause = LOSS if flow.phase == "forward" else REPLICATED
             out.name("tp", flow.primitive, sent.bytes, cause)
+
+
+def _repeated(main: Traffic, layout: Layout, profile: str) -> dict[str, float]:
+    """Bytes that layers send again in backward where they are recomputed; embedding and output layer are not."""
+    found = {}
+    for primitive, calls in tp_calls_per_layer(profile, True, layout.recompute or "none").items():
+        forward = sum(s.calls for f, s in main.items() if f.primitive == primitive and f.phase == "forward")
+        layers = (layout.model.layers or 0) * (layout.microbatches or 1) * calls.forward
+        inside = min(layers / forward, 1.0) if forward and layers else 1.0
+        found[primitive] = _sum(main, primitive, "forward") * inside * calls.recompute / calls.forward
+    return found
 
 
 def _activations(flows: Traffic, layout: Layout) -> Traffic:
@@ -120,8 +132,9 @@ def _context(flows: Traffic, layout: Layout, out: Predicted, _stages: Sequence[i
         out.skipped["cp"] = NO_PHASES
         return
     if kind == "ulysses":
+        times = 3 if layout.recompute == "full" else 2
         forward = _sum(flows, "all_to_all", "forward")
-        out.add("cp", "all_to_all", 2 * forward, "forward of this run, mirrored in backward")
+        out.add("cp", "all_to_all", times * forward, "forward of this run, mirrored in backward")
         return
     kept = kind == "all_gather" and not _sum(flows, "all_gather", "backward")
     laws = cp_calls_per_layer(out.profile, kind, n, kept=kept)

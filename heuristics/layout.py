@@ -301,14 +301,28 @@ def _gradient_dtype(seen: Sequence[Seen]) -> str | None:
     return dtypes.pop() if len(dtypes) == 1 else None
 
 
+REPEATED = 1 / 3
+"""Of the reduce-scatters of forward at least, if layers are recomputed: torch.utils.checkpoint stops before the last of
+the two in a layer, and the embedding's own comes on top, so one layer repeats one of three."""
+
+
 def _recompute(seen: Sequence[Seen]) -> str | None:
-    """Forward collectives that come back inside backward; None where backward has reasons of its own for as many."""
+    """Forward collectives that come back inside backward; None where backward has reasons of its own for as many.
+
+    Backward scatters what forward gathered, and exchanges what forward exchanged; what is more is forward again.
+    """
     for s in seen:
         for claim in s.roles.of("tp", "activation_exchange"):
-            families = [f for f in s.view.families if f.index in claim.families and f.primitive == "reduce_scatter"]
-            forward, backward = sum(f.forward for f in families), sum(f.backward for f in families)
+            own = [f for f in s.view.families if f.index in claim.families]
+            scatters, gathers = of(own, "reduce_scatter"), of(own, "all_gather")
+            forward, backward = sum(f.forward for f in scatters), sum(f.backward for f in scatters)
             if forward and backward:
-                return "full" if backward >= 1.4 * forward else None
+                return "full" if backward - sum(f.forward for f in gathers) >= REPEATED * forward else None
+        for claim in s.roles.of("cp", "ulysses"):
+            own = [f for f in s.view.families if f.index in claim.families]
+            forward, backward = sum(f.forward for f in own), sum(f.backward for f in own)
+            if forward and backward >= (1 + REPEATED) * forward:
+                return "full"
     return None
 
 

@@ -78,6 +78,21 @@ def test_megatron_gathers_once_more_and_the_textbook_does_not() -> None:
     assert verdicts(seen, layout(sequence_parallel=True), "textbook")["tp", "all_gather"][0] == "explained"
 
 
+@pytest.mark.parametrize(("profile", "sums"), [("textbook", 2), ("torchtitan", 1)])
+def test_layers_are_recomputed_and_the_ends_are_not(profile: str, sums: int) -> None:
+    # One layer, embedding and output layer: torch.utils.checkpoint stops before the layer's last sum.
+    seen = sent(
+        ("tp", "all_gather", "forward", "bfloat16", A, 3, A * 0.75),
+        ("tp", "reduce_scatter", "forward", "bfloat16", A, 3, A * 0.75),
+        ("tp", "all_gather", "backward", "bfloat16", A, 3 + 2, A * 0.75),
+        ("tp", "reduce_scatter", "backward", "bfloat16", A, 3 + sums, A * 0.75),
+    )
+    model = ModelGuess(activation_elements=6144, layers=1)
+    found = verdicts(seen, layout(sequence_parallel=True, recompute="full", model=model), profile)
+    assert found["tp", "all_gather"] == ("match", 8 * A * 0.75)
+    assert found["tp", "reduce_scatter"] == ("match", (6 + sums) * A * 0.75)
+
+
 @pytest.mark.parametrize(("again", "verdict"), [(0, "match"), (4, "match"), (2, "differs")])
 def test_keys_and_values_are_kept_for_backward_or_gathered_again(again: int, verdict: str) -> None:
     # Two layers over four ranks: K and V of a layer gathered in forward, and where they are not kept in backward.
