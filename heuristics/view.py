@@ -304,6 +304,15 @@ def compact(ranks: Sequence[int]) -> Sequence[int]:
     return spaced if len(spaced) == len(ranks) and list(spaced) == list(ranks) else tuple(ranks)
 
 
+def within(inside: Sequence[int], ranks: Sequence[int]) -> bool:
+    """Whether some ranks are a part of others, or all of them; evenly spaced ones are not looked through."""
+    if len(inside) > len(ranks):
+        return False
+    if isinstance(inside, range) and isinstance(ranks, range) and inside:
+        return inside[0] in ranks and inside[-1] in ranks and (len(inside) == 1 or inside.step % ranks.step == 0)
+    return set(inside) <= set(ranks)
+
+
 _SAID = attrgetter(*(f.name for f in fields(Family) if f.name != "peer"))
 """Everything that a family says but who the peer is."""
 

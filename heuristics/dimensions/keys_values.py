@@ -14,6 +14,7 @@ from heuristics.dimensions.claim import FAIR, STRONG, SURE, WEAK, Test, indices,
 from heuristics.dimensions.expert import DISPATCH_LIBRARIES
 from heuristics.dimensions.norms import is_statistic
 from heuristics.dimensions.order import attention_between, attention_since, positions
+from heuristics.view import within
 
 if TYPE_CHECKING:
     from heuristics.view import Family, RankView
@@ -85,7 +86,7 @@ def among_more(view: RankView, group: int) -> int:
     late = [f for f in of(view.families, "all_reduce", "reduce", "reduce_scatter") if f.is_tensor and not f.forward]
     groups = {f.group for f in late if f.group != group and f.calls_per_step and not is_statistic(view, f)}
     wider = [ranks for g in groups if (ranks := view.group(g).ranks) is not None and len(ranks) > len(inside)]
-    return max((len(ranks) for ranks in wider if set(inside) <= set(ranks)), default=0)
+    return max((len(ranks) for ranks in wider if within(inside, ranks)), default=0)
 
 
 def _may_hold_experts(view: RankView, ranks: Sequence[int]) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from heuristics.dimensions.claim import indices, of, per_step
 from heuristics.dimensions.order import all_after
-from heuristics.view import OPTIMIZER, SCALARS
+from heuristics.view import OPTIMIZER, SCALARS, within
 
 if TYPE_CHECKING:
     from heuristics.view import Family, RankView
@@ -69,4 +69,4 @@ def _holds(view: RankView, one: int, other: int) -> bool:
     if one == other:
         return True
     ranks, inside = view.group(one).ranks, view.group(other).ranks
-    return ranks is not None and inside is not None and set(inside) <= set(ranks)
+    return ranks is not None and inside is not None and within(inside, ranks)
