@@ -28,6 +28,11 @@ _JOINED = frozenset({"flight_recorder", "nccl_log", "nccl_inspector", "nccl_prof
 _NO_TRACE = "JSON files that are no traces"
 _UNREADABLE = "JSON files that are empty or cannot be opened"
 _OTHER_FORMAT = "files of other formats beside the profiler's traces"
+_ALONE = {
+    _NO_TRACE: "JSON file that is no trace",
+    _UNREADABLE: "JSON file that is empty or cannot be opened",
+    _OTHER_FORMAT: "file of another format beside the profiler's traces",
+}
 _JSON = (b"{", b"[")
 _NAMED_IN_NOTES = 3
 _EXPORTS = (".sqlite", "_pqtdir", "_arwdir", ".arrows", ".jsonl", ".nsys-rep", ".qdrep", ".qdstrm")
@@ -70,7 +75,8 @@ def expand(arguments: Sequence[str | os.PathLike[str]]) -> Found:
         if names:
             more = len(names) - _NAMED_IN_NOTES
             listed = ", ".join(names[:_NAMED_IN_NOTES]) + (f" and {more} more" if more > 0 else "")
-            notes.append(f"{len(names)} {why} were left out: {listed}")
+            said = f"1 {_ALONE[why]} was" if len(names) == 1 else f"{len(names)} {why} were"
+            notes.append(f"{said} left out: {listed}")
     return Found(tuple(chosen), tuple(notes))
 
 

@@ -42,8 +42,8 @@ def test_a_directory_stands_for_its_traces_in_natural_order(job: Path) -> None:
     found = expand([job])
     assert names(found.paths) == [f"rank{rank}.json" for rank in range(11)] + ["rank11.json.gz"]
     assert found.notes == (
-        "1 JSON files that are no traces were left out: truth.json",
-        "1 files of other formats beside the profiler's traces were left out: execution_trace_et.json",
+        "1 JSON file that is no trace was left out: truth.json",
+        "1 file of another format beside the profiler's traces was left out: execution_trace_et.json",
     )
 
 
