@@ -286,7 +286,7 @@ def test_quirks_of_events(quirk: Any) -> None:
 def test_other_json_beside_a_trace(shared: Path) -> None:
     found = expand([shared / "data/quirks/q37_extra_json_in_dir"])
     assert [Path(path).name for path in found.paths] == ["rank0.json"]
-    note = "1 files of other formats beside the profiler's traces were left out: execution_trace_et.json"
+    note = "1 file of another format beside the profiler's traces was left out: execution_trace_et.json"
     assert found.notes == (note,)
 
 
