@@ -46,6 +46,11 @@ def _sum(flows: Traffic, primitive: str, *phases: str) -> float:
     return sum(s.bytes for f, s in flows.items() if f.primitive == primitive and (not phases or f.phase in phases))
 
 
+def _again(layout: Layout) -> int:
+    """How often backward runs forward again."""
+    return 1 if layout.recompute == "full" else 0
+
+
 def _phased(flows: Traffic) -> bool:
     return {"forward", "backward"} <= {flow.phase for flow in flows}
 
@@ -58,7 +63,6 @@ def _tensor(flows: Traffic, layout: Layout, out: Predicted, _stages: Sequence[in
     main = _activations(flows, layout)
     law = tp_law(out.profile)
     gathered, scattered = _sum(main, "all_gather", "forward"), _sum(main, "reduce_scatter", "forward")
-    again = 1 if layout.recompute == "full" else 0
     said = "forward of this run, mirrored in backward"
     if layout.sequence_parallel:
         regather = gathered * (law.gather.backward - 1)
@@ -68,7 +72,7 @@ def _tensor(flows: Traffic, layout: Layout, out: Predicted, _stages: Sequence[in
     else:
         reduced = _sum(main, "all_reduce", "forward")
         backward = _column_inputs(main, layout.microbatches or 1) if law.per_column_linear else reduced
-        out.add("tp", "all_reduce", reduced + backward + again * reduced, said)
+        out.add("tp", "all_reduce", reduced + backward + _again(layout) * reduced, said)
     for flow, sent in flows.items():
         if flow not in main:
             cause = LOSS if flow.phase == "forward" else REPLICATED
@@ -132,9 +136,8 @@ def _context(flows: Traffic, layout: Layout, out: Predicted, _stages: Sequence[i
         out.skipped["cp"] = NO_PHASES
         return
     if kind == "ulysses":
-        times = 3 if layout.recompute == "full" else 2
         forward = _sum(flows, "all_to_all", "forward")
-        out.add("cp", "all_to_all", times * forward, "forward of this run, mirrored in backward")
+        out.add("cp", "all_to_all", (2 + _again(layout)) * forward, "forward of this run, mirrored in backward")
         return
     kept = kind == "all_gather" and not _sum(flows, "all_gather", "backward")
     laws = cp_calls_per_layer(out.profile, kind, n, kept=kept)
@@ -163,13 +166,12 @@ def _experts(flows: Traffic, layout: Layout, out: Predicted, _stages: Sequence[i
     if not _phased(flows):
         out.skipped["ep"] = NO_PHASES
         return
-    again = 1 if layout.recompute == "full" else 0
     for primitive in sorted({flow.primitive for flow in flows}):
         tokens = {f: s for f, s in flows.items() if f.primitive == primitive and "float" in f.dtype}
         out.add(
             "ep",
             primitive,
-            (2 + again) * _sum(tokens, primitive, "forward"),
+            (2 + _again(layout)) * _sum(tokens, primitive, "forward"),
             "forward of this run, mirrored in backward",
         )
         counts = _sum({f: s for f, s in flows.items() if f not in tokens}, primitive)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
 
+from heuristics.view import within
+
 if TYPE_CHECKING:
     from heuristics.axes import Axes, Axis
     from heuristics.view import RankView
@@ -304,7 +306,7 @@ def _context_inside(axes: Sequence[Axes]) -> bool | None:
     for seen in axes:
         context, sync = seen.axes.get("cp"), seen.sync
         if context is not None and sync is not None and context.ranks and sync.ranks:
-            return set(context.ranks) <= set(sync.ranks)
+            return within(context.ranks, sync.ranks)
     return None
 
 

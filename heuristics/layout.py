@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from heuristics.axes import Axes
     from heuristics.labelled import LabelledRank
     from heuristics.roles import Roles
+    from heuristics.view import Family
 
 NO_PROMISE = 0.8
 """Most confidence of a layout of which something stays open: no sizes and no groups, a dimension that the source does
@@ -187,24 +188,27 @@ def _sharding(seen: Sequence[Seen], found: Degrees, plan: Schedule, undecided: M
     return stage
 
 
+def _unclaimed_beside(s: Seen) -> list[Family]:
+    """What no claim covers of the ranks whose gradients are all-reduced; none where they are reduced in another way."""
+    if s.axes.dense is None or s.axes.dense.kind != "gradient_reduce":
+        return []
+    claimed = {index for claim in s.roles.accepted for index in claim.families}
+    return [f for f in s.view.on_group(s.axes.dense.group) if f.index not in claimed]
+
+
 def _unsized_beside(s: Seen) -> bool:
     """Whether something of unknown size is gathered or broadcast by the ranks whose gradients are all-reduced."""
-    if s.axes.dense is None or s.axes.dense.kind != "gradient_reduce":
-        return False
-    claimed = {index for claim in s.roles.accepted for index in claim.families}
-    beside = [f for f in s.view.on_group(s.axes.dense.group) if f.index not in claimed and f.is_tensor and f.size < 0]
-    return bool(of(beside, "all_gather", "broadcast"))
+    return any(f.is_tensor and f.size < 0 for f in of(_unclaimed_beside(s), "all_gather", "broadcast"))
 
 
 def _gathers_beside(s: Seen) -> bool:
     """Whether gathers that no claim covers may bring back the parameters whose gradients are all-reduced."""
-    if s.axes.dense is None or s.axes.dense.kind != "gradient_reduce":
+    gathered = one_pass(of(_unclaimed_beside(s), "all_gather"))
+    if s.axes.dense is None or not gathered:
         return False
-    claimed = {index for claim in s.roles.accepted for index in claim.families}
-    gathers = of([f for f in s.view.on_group(s.axes.dense.group) if f.index not in claimed], "all_gather")
     reduces = of([f for f in s.view.families if f.index in s.axes.dense.families], "all_reduce", "reduce")
-    gathered, parameters = one_pass(gathers), one_pass(reduces)
-    return gathered > 0 and abs(gathered - parameters) <= SAME_ELEMENTS * parameters
+    parameters = one_pass(reduces)
+    return abs(gathered - parameters) <= SAME_ELEMENTS * parameters
 
 
 def _claimed_sharding(seen: Sequence[Seen], found: Degrees, plan: Schedule) -> Sharding | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 
+from heuristics.view import within
+
 
 def stride(ranks: Sequence[int]) -> int | None:
     """Smallest distance between members; None for fewer than two."""
@@ -35,7 +37,7 @@ def without(ranks: Sequence[int], inner: Sequence[int], rank: int) -> tuple[int,
     A group over two axes (data and context) is a grid of translates of the inner axis; the outer axis has one member in
     each, at the rank's own position. The group itself is returned if it is no such grid.
     """
-    if len(inner) < 2 or not set(inner) <= set(ranks):
+    if len(inner) < 2 or not within(inner, ranks):
         return tuple(ranks)
     members, shifts = set(ranks), {other - rank for other in inner}
     used, own = set(inner), [rank]

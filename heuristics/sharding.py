@@ -6,16 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from heuristics.dimensions.claim import count, elements, of, per_step
+from heuristics.dimensions.data import REGATHERED
 from heuristics.dimensions.order import all_after, pieces_before
 from heuristics.view import OPTIMIZER
 
 if TYPE_CHECKING:
     from heuristics.dimensions.claim import Claim
     from heuristics.view import Family, RankView
-
-REGATHERED = 0.5
-"""Gathers after forward per reduction of a unit: one where parameters are freed after forward, fewer where the last
-units or the last microbatch keep theirs, none where they are kept."""
 
 
 @dataclass(frozen=True)

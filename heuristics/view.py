@@ -306,8 +306,6 @@ def compact(ranks: Sequence[int]) -> Sequence[int]:
 
 def within(inside: Sequence[int], ranks: Sequence[int]) -> bool:
     """Whether some ranks are a part of others, or all of them; evenly spaced ones are not looked through."""
-    if len(inside) > len(ranks):
-        return False
     if isinstance(inside, range) and isinstance(ranks, range) and inside:
         return inside[0] in ranks and inside[-1] in ranks and (len(inside) == 1 or inside.step % ranks.step == 0)
     return set(inside) <= set(ranks)

@@ -27,7 +27,7 @@ GIVEN = {
     "b": "b no descriptions",
     "c": "c sizes only",
     "d": "d kernels only",
-    **dict(zip(WITHOUT, WITHOUT, strict=True)),
+    **{what: what for what in WITHOUT},
 }
 """What is left in the traces, as it is called in tables."""
 PROMISE = 0.9

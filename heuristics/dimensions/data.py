@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 SAME_ELEMENTS = 0.02
 """Gathered buckets are padded to a multiple of the ranks, so parameters may have a little more than their gradients."""
 
-
 REGATHERED = 0.5
-"""FSDP gathers units again in backward, all but the root and sometimes the last: of two and more, half at least."""
+"""Gathers after forward per reduction of a unit: one where parameters are freed after forward, fewer where the root,
+the last units or the last microbatch keep theirs (of two units and more, half at least), none where they are kept."""
 
 
 def claims(view: RankView, group: int) -> list[Claim]:
